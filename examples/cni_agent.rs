@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use tortie::linux::kernel::LinuxKernel;
 use tortie::linux::monitor::{self, MonitorConfig, MonitorEvent};
-use tortie::{Change, Node, datastore::DirSource, resources::manifest::Options, rules::WorkloadsBy};
+use tortie::{Change, Node, datastore::DirSource, resources::manifest::Options, rules::WorkloadDispatch};
 
 enum Input {
     Change(Change),
     Links(MonitorEvent),
 }
 
-/// Enforces a directory of manifests for this node's pods. `tell` receives problems and changes.
-pub(crate) fn enforce(folder: &str, name: &str, tell: impl Fn(String)) -> Result<(), Box<dyn Error>> {
+/// Enforces a directory of manifests for this node's pods. `notify` receives problems and changes.
+pub(crate) fn enforce(folder: &str, name: &str, notify: impl Fn(String)) -> Result<(), Box<dyn Error>> {
     let mut node = Node::new(name);
-    node.dataplane_config.rules.workloads = WorkloadsBy::Address;
+    node.dataplane_config.rules.workloads = WorkloadDispatch::Address;
     node.dataplane_config.rules.workload_prefixes = vec!["veth".parse()?];
     let (mut dataplane, mut kernel) = (node.dataplane(), LinuxKernel::new(Duration::from_secs(10)));
     let ((sender, inputs), (reports, links)) = (sync_channel(64), sync_channel(64));
@@ -31,14 +31,14 @@ pub(crate) fn enforce(folder: &str, name: &str, tell: impl Fn(String)) -> Result
     loop {
         match inputs.recv_timeout(wait) {
             Ok(Input::Change(Change::Desired(updates))) => updates.into_iter().for_each(|one| dataplane.on_update(one)),
-            Ok(Input::Change(change)) => tell(change.to_string()),
+            Ok(Input::Change(change)) => notify(change.to_string()),
             Ok(Input::Links(MonitorEvent::Link(event))) => dataplane.on_link(event),
             Ok(Input::Links(MonitorEvent::InSync)) => dataplane.on_links_in_sync(),
             Ok(Input::Links(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
         let report = dataplane.apply(&mut kernel);
-        report.problems.iter().for_each(|problem| tell(tortie::model::with_causes(problem)));
+        report.problems.iter().for_each(|problem| notify(tortie::model::with_causes(problem)));
         wait = report.next.unwrap_or(Duration::MAX);
     }
 }

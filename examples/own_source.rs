@@ -27,9 +27,9 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let objects = [pod(1, "web")?, pod(2, "api")?, pod(3, "db")?, policy];
     let source = from_fn("inventory", move |feed| {
         loop {
-            feed.tell_all(objects.clone())?;
+            feed.send_all(objects.clone())?;
             while !feed.take_resend()? {
-                feed.show_life(); // And `feed.tell_now` with what has changed.
+                feed.show_life(); // And `feed.send_now` with what has changed.
                 sleep(Duration::from_millis(100));
             }
         }

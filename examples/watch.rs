@@ -12,8 +12,8 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     let pod = Some(Valid::new(WorkloadEndpoint { iface: Some("cali1".parse()?), ..WorkloadEndpoint::default() })?);
     let update = |pod, value| Update::WorkloadEndpoint(WorkloadEndpointKey::new("node-1", "k8s", pod, "eth0"), value);
     let source = from_fn("inventory", move |feed| {
-        feed.tell_all([update("shop/web", pod.clone())])?; // Existing objects,
-        feed.tell_now([update("shop/web", None), update("shop/db", pod)]) // and changes.
+        feed.send_all([update("shop/web", pod.clone())])?; // Existing objects,
+        feed.send_now([update("shop/web", None), update("shop/db", pod)]) // and changes.
     });
     let mut pods = BTreeSet::new();
     for change in Node::new("node-1").watch(source)? {

@@ -10,15 +10,15 @@ const COMMIT: &str = "TORTIE_COMMIT";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed={COMMIT}");
-    let told = |name: &str| env::var(name).unwrap_or_default();
-    let commit = match told(COMMIT) {
-        told if !told.is_empty() => told,
+    let variable = |name: &str| env::var(name).unwrap_or_default();
+    let commit = match variable(COMMIT) {
+        variable if !variable.is_empty() => variable,
         // In other profiles, each commit would cause a rebuild for developers.
-        _ if told("PROFILE") == "release" => of_git(),
+        _ if variable("PROFILE") == "release" => of_git(),
         _ => String::new(),
     };
-    let rustc = said(Command::new(told("RUSTC")).arg("--version"));
-    for (name, value) in [("COMMIT", commit), ("TARGET", told("TARGET")), ("RUSTC", rustc)] {
+    let rustc = output_of(Command::new(variable("RUSTC")).arg("--version"));
+    for (name, value) in [("COMMIT", commit), ("TARGET", variable("TARGET")), ("RUSTC", rustc)] {
         println!("cargo:rustc-env=TORTIE_BUILT_{name}={value}");
     }
 }
@@ -26,7 +26,7 @@ fn main() {
 /// Returns the checked-out commit, with a `+` if files are changed. Returns an empty text if the
 /// commit is unknown, or if this package is inside the repository of another project.
 fn of_git() -> String {
-    let git = |args: &[&str]| said(Command::new("git").args(args));
+    let git = |args: &[&str]| output_of(Command::new("git").args(args));
     let commit = git(&["rev-parse", "HEAD"]);
     if commit.is_empty() || git(&["ls-files", "build.rs"]) != "build.rs" {
         return String::new();
@@ -42,7 +42,7 @@ fn of_git() -> String {
 }
 
 /// Returns the first line of a program's output; an empty text if it does not run, or fails.
-fn said(program: &mut Command) -> String {
+fn output_of(program: &mut Command) -> String {
     let output = program.output().ok().filter(|output| output.status.success());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()

@@ -78,7 +78,7 @@ fn security_promises_name_existing_flags_and_parameters() {
 }
 
 #[test]
-fn version_tells_how_the_program_was_built() {
+fn version_shows_the_build() {
     let json = tortie(&["version", "-o", "json"]);
     let facts: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(facts["version"], env!("CARGO_PKG_VERSION"));
@@ -145,7 +145,7 @@ fn render_prints_tables_of_nftables() {
 }
 
 #[test]
-fn render_follows_the_configuration_to_what_enforces_policy() {
+fn render_uses_the_configured_back_end() {
     let demo = concat!("file:", env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
     let config = directory(&[("felix.cfg", "[global]\nBPFEnabled = true\nFailsafeInboundHostPorts = none\n")]);
     let config = config.path().join("felix.cfg");
@@ -236,8 +236,8 @@ fn check_takes_a_dumped_cluster_of_calico() {
     let output = tortie(&["check", dump.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     // Only programs that assign addresses use affinities.
-    let said = stderr(&output);
-    let problems: Vec<_> = said.lines().filter(|line| line.starts_with(dump.to_str().unwrap())).collect();
+    let printed = stderr(&output);
+    let problems: Vec<_> = printed.lines().filter(|line| line.starts_with(dump.to_str().unwrap())).collect();
     assert!(problems.iter().all(|line| line.contains("BlockAffinity")), "{problems:?}");
 }
 
@@ -276,10 +276,13 @@ fn replay_reports_values_that_do_not_count_and_passes_over_unknown_keys() {
     let output = tortie_reading(&["replay", "-", "--node", "n1"], &recording);
     assert!(output.status.success(), "{}", stderr(&output));
     let path = "/calico/v1/host/n1/workload/k8s/ns%2fpod/endpoint/eth0";
-    let told: Vec<_> = stderr(&output).lines().map(str::to_owned).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with(&format!("line 4: {path}: state: ")), "{told:?}");
-    assert_eq!(told[1], format!("line 5: {path}: name: a workload endpoint needs an interface; treated as a deletion"));
+    let printed: Vec<_> = stderr(&output).lines().map(str::to_owned).collect();
+    assert_eq!(printed.len(), 2, "{printed:?}");
+    assert!(printed[0].starts_with(&format!("line 4: {path}: state: ")), "{printed:?}");
+    assert_eq!(
+        printed[1],
+        format!("line 5: {path}: name: a workload endpoint needs an interface; treated as a deletion")
+    );
     assert!(stdout(&output).contains("in_sync") && !stdout(&output).contains("workload_endpoint"));
 
     let output = tortie_reading(&["replay", "-", "--node", "n1"], "{\"status\": \"tired\"}\n");
@@ -289,7 +292,7 @@ fn replay_reports_values_that_do_not_count_and_passes_over_unknown_keys() {
 }
 
 #[test]
-fn render_prints_what_restore_would_read_for_the_node() {
+fn render_prints_the_restore_input_of_the_node() {
     let cluster = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: v1\nkind: Pod\nmetadata: \
                    {name: web, namespace: shop}\nspec: {nodeName: n1, containers: [{name: c, image: i}]}\nstatus: {phase: \
                    Running, podIPs: [{ip: 10.0.0.1}]}\n";
@@ -324,7 +327,7 @@ fn the_prefix_of_interfaces_names_them_in_render_as_in_run() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
+fn wrong_usage_exits_with_2_and_a_hint() {
     let output = tortie(&["run", "--datastore", "zookeeper://localhost:2181", "--node", "n1"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("file:DIR"), "{}", stderr(&output));

@@ -79,10 +79,10 @@ impl World {
         serde_json::from_str(&self.etcd.get(&path).unwrap()).unwrap_or_default()
     }
 
-    fn until(&self, what: &str, done: impl Fn() -> bool) {
+    fn until(&self, condition: &str, done: impl Fn() -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done() {
-            assert!(Instant::now() < until, "waiting until {what}: {}", self.status());
+            assert!(Instant::now() < until, "waiting until {condition}: {}", self.status());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -130,7 +130,7 @@ fn staged(name: &str, order: u32, action: &str) -> String {
 }
 
 #[test]
-fn a_staged_policy_is_put_in_force_and_comes_back_if_nobody_confirms() {
+fn an_unconfirmed_enforced_staged_policy_is_restored() {
     let world = World::new(&(policy("web", 1) + &staged("web", 7, "Set") + &staged("new", 8, "Set")));
     let committed = world.commit(&["shop/web", "--confirm", "2s"]);
     assert_eq!(good(&committed), "NetworkPolicy/shop/web updated\nStagedNetworkPolicy/shop/web deleted\n");
@@ -157,7 +157,7 @@ fn a_staged_policy_is_put_in_force_and_comes_back_if_nobody_confirms() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back() {
+fn unconfirmed_changes_are_rolled_back() {
     let world = World::new(&policy("web", 1));
     let before = world.policy("web");
     let made = world.write(&["apply", "--confirm", "2s"], &(policy("web", 2) + &policy("new", 3)));
@@ -176,7 +176,7 @@ fn what_nobody_confirms_is_taken_back() {
 }
 
 #[test]
-fn what_is_confirmed_stays() {
+fn confirmed_changes_stay() {
     let world = World::new(&policy("web", 1));
     assert_eq!(bad(&world.confirm(&[])), "tortie: no change waits to be confirmed\n");
     good(&world.write(&["apply", "--confirm", "1h"], &policy("web", 2)));
@@ -203,15 +203,15 @@ fn what_is_confirmed_stays() {
 }
 
 #[test]
-fn what_others_have_changed_is_left_alone_and_named() {
+fn foreign_changes_are_left_alone_and_named() {
     let world = World::new(&policy("web", 1));
     good(&world.write(&["apply", "--confirm", "4s"], &(policy("web", 2) + &policy("new", 2))));
     good(&world.write(&["apply"], &policy("new", 9)));
     world.until("it is rolled back", || world.status()["phase"] == "rolled_back");
     assert_eq!((&world.policy("web")["spec"]["order"], &world.policy("new")["spec"]["order"]), (&1.into(), &9.into()));
-    let said = world.confirm(&["--status"]);
+    let printed = world.confirm(&["--status"]);
     let line = "not rolled back: NetworkPolicy/shop/new: another client has changed it since\n";
-    assert!(text(&said.stdout).ends_with(line), "{said:?}");
+    assert!(text(&printed.stdout).ends_with(line), "{printed:?}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn all_is_written_or_nothing() {
 }
 
 #[test]
-fn whoever_comes_next_takes_back_what_the_killed_have_left() {
+fn the_next_command_rolls_back_changes_of_killed_processes() {
     let world = World::new(&policy("web", 1));
     good(&world.write(&["apply", "--confirm", "1s"], &policy("web", 2)));
     world.kill_guards();
@@ -234,8 +234,8 @@ fn whoever_comes_next_takes_back_what_the_killed_have_left() {
     world.until("the time has passed", || world.status()["seconds_left"] == 0);
     let next = world.write(&["apply", "--confirm", "1h"], &policy("other", 1));
     good(&next);
-    let said = "tortie: an earlier change was not confirmed, and has been rolled back now\n";
-    assert!(text(&next.stderr).starts_with(said), "{next:?}");
+    let printed = "tortie: an earlier change was not confirmed, and has been rolled back now\n";
+    assert!(text(&next.stderr).starts_with(printed), "{next:?}");
     assert_eq!(world.policy("web")["spec"]["order"], 1);
 }
 
@@ -284,7 +284,7 @@ fn attach(node: &Node, name: &str, address: &str) -> Namespace {
 }
 
 tortie_lab::kernel_test! {
-    fn an_agent_takes_back_what_cuts_also_after_everything_was_killed() {
+    fn an_agent_rolls_back_disconnecting_changes_after_all_processes_were_killed() {
         let mut world = World::new(SHOP);
         let mut node = Node::reading("nft", world.etcd.url());
         world.state = node.state();
@@ -352,7 +352,7 @@ spec:
 ";
 
 tortie_lab::kernel_test! {
-    fn a_staged_policy_of_kubernetes_tells_what_it_would_deny_and_denies_it_in_force() {
+    fn a_staged_policy_of_kubernetes_reports_denials_and_denies_once_enforced() {
         let world = World::new(STAGED);
         let mut node = Node::reading("nft", world.etcd.url());
         node.set("FELIX_FLOWLOGSLOCALREPORTER", "Enabled");
@@ -375,7 +375,7 @@ tortie_lab::kernel_test! {
         assert!(world.policy("knp.default.web").is_null());
 
         // All allowed flows, with the staged verdicts.
-        let says = |verdict: &str| {
+        let staged = |verdict: &str| {
             serde_json::json!([{
                 "policy": "StagedKubernetesNetworkPolicy/shop/web", "direction": "ingress", "verdict": verdict,
             }])
@@ -384,11 +384,11 @@ tortie_lab::kernel_test! {
             world.until("what it would deny is told", || !flows(&["--staged", name]).is_empty());
             for flow in flows(&["--staged", name]) {
                 assert_eq!((&flow["verdict"], &flow["destination"]["port"]), (&"allow".into(), &81.into()), "{flow}");
-                assert_eq!(flow["staged"], says("deny"), "{flow}");
+                assert_eq!(flow["staged"], staged("deny"), "{flow}");
             }
         }
         world.until("what it would let through is told", || !flows(&["--port", "80"]).is_empty());
-        assert_eq!(flows(&["--port", "80"])[0]["staged"], says("allow"));
+        assert_eq!(flows(&["--port", "80"])[0]["staged"], staged("allow"));
         assert!(flows(&["--staged", "client"]).is_empty());
 
         // In force, the policy has the effect that was shown.
@@ -406,19 +406,19 @@ tortie_lab::kernel_test! {
 }
 
 #[test]
-fn what_is_written_is_answered_as_json_if_wanted() {
+fn writes_are_reported_as_json_on_request() {
     let world = World::new(&policy("web", 1));
     let answer = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default();
     let changed = world.write(&["apply", "-o", "json", "--confirm", "60s"], &policy("web", 2));
     let updated = serde_json::json!([{ "resource": "NetworkPolicy/shop/web", "outcome": "updated" }]);
-    let said = answer(&changed);
-    assert_eq!((&said["resources"], &said["confirm_within_seconds"]), (&updated, &60.into()), "{changed:?}");
+    let printed = answer(&changed);
+    assert_eq!((&printed["resources"], &printed["confirm_within_seconds"]), (&updated, &60.into()), "{changed:?}");
     assert!(world.confirm(&[]).status.success());
     let refused = world.write(&["delete", "-o", "json"], &policy("none", 1));
-    let said = answer(&refused);
+    let printed = answer(&refused);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert_eq!(
-        (&said["resources"], &said["errors"][0]["resource"]),
+        (&printed["resources"], &printed["errors"][0]["resource"]),
         (&serde_json::json!([]), &"NetworkPolicy/shop/none".into())
     );
     let deleted = world.write(&["delete", "-o", "yaml"], &policy("web", 2));

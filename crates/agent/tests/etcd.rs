@@ -192,7 +192,7 @@ fn answers_name_the_version_of_the_policy_that_decides() {
 apiVersion: projectcalico.org/v3
 kind: WorkloadEndpoint
 metadata: {name: n-k8s-web-eth0, namespace: shop, labels: {app: web}}
-spec: {orchestrator: k8s, node: n, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
+spec: {orchestrator: k8s, node: 'n', pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
 ---
 apiVersion: projectcalico.org/v3
 kind: NetworkPolicy
@@ -206,8 +206,8 @@ spec: {selector: app == 'web', ingress: [{action: Deny}]}
     let question = ["trace", "--from", "192.0.2.1", "--to", "shop/web", "--port", "80"];
     let answer = world.tortie(&question);
     assert_eq!(answer.status.code(), Some(3), "{answer:?}");
-    let said = text(&answer.stdout);
-    assert!(said.ends_with(&format!(", ingress rule 0: resourceVersion {version}\n")), "{said}");
+    let printed = text(&answer.stdout);
+    assert!(printed.ends_with(&format!(", ingress rule 0: resourceVersion {version}\n")), "{printed}");
     let answer = world.tortie(&[&question[..], &["-o", "json"]].concat());
     let whole: Value = serde_json::from_str(text(&answer.stdout)).unwrap();
     assert_eq!(whole["position"], format!("resourceVersion {version}"));
@@ -219,7 +219,7 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
     let pod = |name: &str, address: &str| {
         format!(
             "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {{name: n-k8s-{name}-eth0, namespace: shop, \
-             labels: {{app: {name}}}}}\nspec: {{orchestrator: k8s, node: n, pod: {name}, endpoint: eth0, interfaceName: \
+             labels: {{app: {name}}}}}\nspec: {{orchestrator: k8s, node: 'n', pod: {name}, endpoint: eth0, interfaceName: \
              cali0{name}, ipNetworks: [{address}/32], profiles: [open]}}\n---\n"
         )
     };
@@ -239,9 +239,9 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
 
     let ask = |from: &str| world.tortie(&["trace", "--from", from, "--to", "shop/db", "--port", "80"]);
     assert_eq!(ask("shop/other").status.code(), Some(0), "it is only staged");
-    let said = good(&ask("shop/other")).to_owned();
+    let printed = good(&ask("shop/other")).to_owned();
     let pending = "with all staged policies in force: denied at shop/db on n, ingress, by the end of tier default";
-    assert!(said.contains(pending), "{said}");
+    assert!(printed.contains(pending), "{printed}");
     assert!(!good(&ask("shop/web")).contains("with all staged policies"));
 
     let commit = ["staged", "commit", "StagedKubernetesNetworkPolicy/shop/db"];
@@ -458,7 +458,7 @@ fn workload(name: &str) -> WorkloadEndpointId {
 fn status_is_written_where_others_look_for_it() {
     use tortie_dataplane::{EndpointStatus, StatusChange};
     use tortie_model::Hostname;
-    use tortie_node::status::{StatusNews, StatusSettings, StatusWriter};
+    use tortie_node::status::{StatusSettings, StatusUpdate, StatusWriter};
 
     let etcd = Etcd::start(EtcdOptions::default()).unwrap();
     etcd.put(&workload_status("gone"), r#"{"status":"up"}"#).unwrap();
@@ -471,16 +471,16 @@ fn status_is_written_where_others_look_for_it() {
         endpoint_delay: Some(Duration::from_millis(10)),
     };
     let writer = StatusWriter::start(&etcd.url().parse().unwrap()).unwrap();
-    writer.tell(StatusNews::Begin(settings.clone()));
-    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(workload("web"), Some(EndpointStatus::Up))]));
+    writer.send(StatusUpdate::Begin(settings.clone()));
+    writer.send(StatusUpdate::Changes(vec![StatusChange::Workload(workload("web"), Some(EndpointStatus::Up))]));
     eventually(&etcd, &workload_status("web"), |text| text == r#"{"status":"up"}"#);
-    writer.tell(StatusNews::InForce);
+    writer.send(StatusUpdate::InForce);
     eventually(&etcd, &workload_status("gone"), str::is_empty);
-    writer.tell(StatusNews::Changes(vec![StatusChange::Workload(workload("web"), None)]));
+    writer.send(StatusUpdate::Changes(vec![StatusChange::Workload(workload("web"), None)]));
     eventually(&etcd, &workload_status("web"), str::is_empty);
 
     // Process reports that were disabled before begin at once.
-    writer.tell(StatusNews::Begin(StatusSettings { process_every: Some(Duration::from_secs(30)), ..settings }));
+    writer.send(StatusUpdate::Begin(StatusSettings { process_every: Some(Duration::from_secs(30)), ..settings }));
     for name in ["status", "last_reported_status"] {
         eventually(&etcd, &process_status(name), |text| {
             serde_json::from_str(text)
@@ -490,7 +490,7 @@ fn status_is_written_where_others_look_for_it() {
 }
 
 #[test]
-fn what_a_driver_reports_is_written_as_what_the_program_finds_itself() {
+fn driver_reports_are_written_like_own_observations() {
     use tortie_model::HostEndpointName;
     use tortie_protocol::{Report, frame::write_frame};
 

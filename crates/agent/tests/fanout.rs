@@ -68,10 +68,10 @@ impl Fanout {
         self.log.lock().unwrap().clone()
     }
 
-    fn until(&self, what: &str, is: impl Fn() -> bool) {
+    fn until(&self, condition: &str, is: impl Fn() -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
         while !is() {
-            assert!(Instant::now() < until, "waiting until {what}\n{}\n{}", self.get("/readiness"), self.log());
+            assert!(Instant::now() < until, "waiting until {condition}\n{}\n{}", self.get("/readiness"), self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -107,7 +107,7 @@ fn render(datastore: &str) -> Output {
 /// Returns the flags by which an agent presents a certificate and expects a server with this name.
 fn identity(Issued { authority, certificate, key }: &Issued, server: &str) -> Vec<String> {
     let files = [("ca", authority), ("cert", certificate), ("key", key)];
-    let files = files.map(|(what, file)| format!("--fanout-{what}-file={}", file.display()));
+    let files = files.map(|(kind, file)| format!("--fanout-{kind}-file={}", file.display()));
     files.into_iter().chain([format!("--fanout-cn={server}")]).collect()
 }
 
@@ -149,7 +149,7 @@ impl Drop for Agent {
 }
 
 #[test]
-fn an_agent_behind_it_enforces_what_one_beside_it_does() {
+fn an_agent_behind_the_fan_out_equals_a_direct_one() {
     let mut fanout = Fanout::start(&[]);
     assert!(fanout.get("/liveness").starts_with("HTTP/1.1 200"));
     let direct = render(MANIFESTS);
@@ -170,7 +170,7 @@ fn an_agent_behind_it_enforces_what_one_beside_it_does() {
 
 /// Returns the number of objects that a client of a syncer receives until it is in sync, by the
 /// beginning of their paths.
-fn told(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
+fn object_counts(server: SocketAddr, syncer: SyncerType) -> BTreeMap<String, usize> {
     connect(server, syncer).1
 }
 
@@ -182,7 +182,7 @@ fn connect(server: SocketAddr, syncer: SyncerType) -> (TcpStream, BTreeMap<Strin
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(&hello).unwrap();
-    let mut told = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = stream.read(&mut buffer).unwrap();
@@ -196,10 +196,10 @@ fn connect(server: SocketAddr, syncer: SyncerType) -> (TcpStream, BTreeMap<Strin
                     for path in updates.iter().map(|update| &update.key) {
                         let parts = if path.contains("/resources/") { 6 } else { 5 };
                         let sort = path.split('/').take(parts).collect::<Vec<_>>().join("/");
-                        *told.entry(sort).or_default() += 1;
+                        *counts.entry(sort).or_default() += 1;
                     }
                 }
-                ClientAction::Status(SyncStatus::InSync) => return (stream, told),
+                ClientAction::Status(SyncStatus::InSync) => return (stream, counts),
                 ClientAction::Status(_) | ClientAction::Welcome(_) => {}
             }
         }
@@ -216,10 +216,10 @@ fn other_syncers_than_felixs() {
     let (nodes, bgp) = (format!("{resources}/nodes"), format!("{resources}/bgpconfigurations"));
     let pools = [("/calico/v1/ipam/v4", 1), ("/calico/v1/ipam/v6", 1)];
     let tunnels: BTreeMap<String, usize> = of(&[&pools[..], &[(&*nodes, 3)]].concat());
-    assert_eq!(told(fanout.agents, SyncerType::TunnelIpAllocation), tunnels);
+    assert_eq!(object_counts(fanout.agents, SyncerType::TunnelIpAllocation), tunnels);
     let bgp = of(&[&pools[..], &[(&*nodes, 3), (&*bgp, 1), ("/calico/ipam/v2/host", 6)]].concat());
-    assert_eq!(told(fanout.agents, SyncerType::Bgp), bgp);
-    assert_eq!(told(fanout.agents, SyncerType::NodeStatus), BTreeMap::new());
+    assert_eq!(object_counts(fanout.agents, SyncerType::Bgp), bgp);
+    assert_eq!(object_counts(fanout.agents, SyncerType::NodeStatus), BTreeMap::new());
     // The syncer of Felix does not use affinities.
     let log = fanout.log();
     let mut unused = log.lines().filter(|line| line.contains("is not used as it is"));
@@ -274,7 +274,7 @@ fn metrics_are_typhas_and_by_syncer() {
 }
 
 #[test]
-fn certificates_decide_who_is_served() {
+fn certificates_decide_on_access() {
     let folder = tempfile::tempdir().unwrap();
     let [right, wrong] = [(); 2].map(|()| Authority::new().unwrap());
     let issue = |by: &Authority, who: &str, name: &str| by.issue(folder.path(), who, name, None).unwrap();
@@ -314,11 +314,11 @@ fn certificates_decide_who_is_served() {
         assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{refused:?}");
         let complaint = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(by_client.iter().all(|part| complaint.contains(part)), "{complaint}");
-        let said = |line: &str| {
+        let is_logged = |line: &str| {
             let line = line.replace("\\\"", "\"");
             line.contains("handshake failed") && by_server.iter().all(|part| line.contains(part))
         };
-        fanout.until(&format!("it is said why {identity:?}"), || fanout.log()[before..].lines().any(said));
+        fanout.until(&format!("it is said why {identity:?}"), || fanout.log()[before..].lines().any(is_logged));
     }
 
     // All other clients were served throughout. The server gets another name, which applies to new
@@ -369,9 +369,9 @@ mod behind_a_service {
             .env("FELIX_TYPHAK8SNAMESPACE", "calico-system")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&rendered.stderr);
-        assert!(rendered.status.success(), "{told}\n{}", fanout.log());
-        assert!(String::from_utf8_lossy(&rendered.stdout).contains("cali-"), "{told}");
+        let printed = String::from_utf8_lossy(&rendered.stderr);
+        assert!(rendered.status.success(), "{printed}\n{}", fanout.log());
+        assert!(String::from_utf8_lossy(&rendered.stdout).contains("cali-"), "{printed}");
         assert!(fanout.log().contains("counted the servers of the fan-out"), "{}", fanout.log());
     }
 }

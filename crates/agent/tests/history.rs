@@ -92,11 +92,11 @@ impl World {
         whole["states"].as_array().map_or(0, Vec::len)
     }
 
-    fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    fn until(&self, condition: &str, done: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
-            assert!(Instant::now() < until, "waiting until {what}: {:?}\n{}", self.tortie(&["history"]), log());
+            assert!(Instant::now() < until, "waiting until {condition}: {:?}\n{}", self.tortie(&["history"]), log());
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -119,7 +119,7 @@ impl World {
             let prefix = format!("/calico/resources/v3/projectcalico.org/{plural}/");
             self.etcd.ctl(&["get", "--prefix", &prefix]).unwrap()
         });
-        all.iter().flat_map(|text| text.lines()).map(without_what_is_given).collect()
+        all.iter().flat_map(|text| text.lines()).map(without_assigned_metadata).collect()
     }
 }
 
@@ -133,7 +133,7 @@ impl Drop for World {
 }
 
 /// Returns a resource without the metadata that differ when it is created again.
-fn without_what_is_given(line: &str) -> Value {
+fn without_assigned_metadata(line: &str) -> Value {
     let Ok(mut object) = serde_json::from_str::<Value>(line) else { return line.into() };
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|name, _| !["uid", "creationTimestamp"].contains(&name.as_str()));
@@ -238,7 +238,7 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
 }
 
 #[test]
-fn a_way_back_that_nobody_confirms_is_taken_back() {
+fn an_unconfirmed_rollback_is_rolled_back() {
     let world = World::new(&policy("web", "default", 1));
     world.apply(&policy("web", "default", 2));
     world.until_there_are(2);
@@ -256,7 +256,7 @@ fn a_way_back_that_nobody_confirms_is_taken_back() {
 }
 
 #[test]
-fn all_goes_back_or_nothing() {
+fn rollbacks_are_complete_or_refused() {
     let world = World::new(&(policy("web", "default", 1) + TIER));
     world.apply(&policy("web", "default", 2));
     world.until_there_are(2);

@@ -69,7 +69,7 @@ fn cluster() -> (ApiServer, String) {
 }
 
 #[test]
-fn what_is_rendered_is_what_a_directory_of_the_same_objects_gives() {
+fn kubernetes_and_a_directory_render_the_same() {
     let (_server, url) = cluster();
     let folder = tempfile::tempdir().expect("a folder");
     ManifestDir::create(folder.path()).expect("a folder").replace(&objects()).expect("written");
@@ -112,9 +112,9 @@ fn answers_name_the_versions_of_all_objects_that_decide() {
     assert_eq!((&first["endpointPosition"], &first["position"]), (&pod, &namespace), "{whole:#}");
     assert_eq!(whole["legs"][1]["endpointPosition"], version("v1", "Pod", "shop", "db"));
     assert_eq!((&whole["verdict"], &whole["position"]), (&json!("deny"), &tier), "it ends with the tier");
-    let said = trace(&["--from", "shop/web", "--to", "service:shop/db", "--port", "80", "-v"]);
+    let printed = trace(&["--from", "shop/web", "--to", "service:shop/db", "--port", "80", "-v"]);
     let service = version("v1", "Service", "shop", "db");
-    assert!(said.contains(&format!("  service: {}\n", service.as_str().unwrap())), "{said}");
+    assert!(printed.contains(&format!("  service: {}\n", service.as_str().unwrap())), "{printed}");
     let text = trace(&["--from", "networkset:shop/office", "--to", "service:shop/db", "--port", "80", "-o", "json"]);
     let whole: Value = serde_json::from_str(&text).unwrap();
     let set = version(CRD, "NetworkSet", "shop", "office");
@@ -158,7 +158,7 @@ fn a_server_that_stays_away_is_given_up_with_the_last_reason() {
 }
 
 #[test]
-fn what_lasts_is_not_waited_for() {
+fn permanent_errors_are_not_waited_for() {
     let hopeless = |url: &str, why: &str| {
         let begin = Instant::now();
         let output = try_to_render(url, "600");
@@ -251,7 +251,7 @@ fn staged_policies_are_put_in_force() {
 }
 
 #[test]
-fn what_cannot_be_put_in_force_changes_nothing() {
+fn staged_policies_that_cannot_be_enforced_change_nothing() {
     let (server, url) = cluster();
     server.apply(staged("StagedNetworkPolicy", "db", &json!({}), &json!({"stagedAction": "Learn"})));
     for (args, code, why) in [
@@ -261,8 +261,8 @@ fn what_cannot_be_put_in_force_changes_nothing() {
         (&["shop/db/x/y"], 2, "NAMESPACE/NAME"),
     ] {
         let output = commit(&url, args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && said.contains(why), "{args:?}: {output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && printed.contains(why), "{args:?}: {output:?}");
     }
     assert!(server.get(CRD, "NetworkPolicy", "shop", "db").is_none());
     // A staged policy that remains is reported, since its rules are in force by then.
@@ -293,8 +293,8 @@ fn a_directory_is_only_written_if_that_loses_nothing() {
     let refused = |why: &str| {
         let before = std::fs::read_to_string(&file).expect("read");
         let output = commit(&url, &["shop/db", "--write"]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains(why), "{output:?}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && printed.contains(why), "{output:?}");
         assert_eq!(std::fs::read_to_string(&file).expect("read"), before);
     };
     std::fs::write(&file, format!("# Why.\n{text}")).expect("written");

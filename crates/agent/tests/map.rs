@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Returns standard output, standard error and the exit code.
-fn said(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
+fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
     let output = Command::new(env!("CARGO_BIN_EXE_tortie"))
         .arg("map")
         .args(arguments)
@@ -23,9 +23,9 @@ fn said(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
 fn drawn(arguments: &[&str]) -> String {
     let mut all = vec!["--datastore", "file:examples/demo"];
     all.extend(arguments);
-    let (text, errors, code) = said(Path::new(REPOSITORY), &all);
-    let is_said = errors.is_empty() || errors.starts_with("Left out");
-    assert!(is_said && code == 0, "{errors}");
+    let (text, errors, code) = run(Path::new(REPOSITORY), &all);
+    let is_expected = errors.is_empty() || errors.starts_with("Left out");
+    assert!(is_expected && code == 0, "{errors}");
     text
 }
 
@@ -62,9 +62,9 @@ fn a_port_is_asked_about_alone() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn usage_errors_are_reported() {
     let demo = ["--datastore", "file:examples/demo"];
-    let with = |more: &[&str]| said(Path::new(REPOSITORY), &[&demo[..], more].concat());
+    let with = |more: &[&str]| run(Path::new(REPOSITORY), &[&demo[..], more].concat());
     let (text, errors, code) = with(&["--namespace", "nowhere"]);
     assert_eq!((&*text, &*errors, code), ("", "tortie: there are no such pods\n", 1));
     let (_, errors, code) = with(&["--selector", "role =="]);

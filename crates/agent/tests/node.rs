@@ -3,7 +3,6 @@
 
 mod node {
     pub(super) mod agent;
-    mod asked;
     mod by_address;
     mod claims;
     mod connections;
@@ -20,6 +19,7 @@ mod node {
     mod nftables;
     mod opening;
     mod programs;
+    mod queries;
     mod reachability;
     mod refusals;
     mod surroundings;
@@ -126,7 +126,7 @@ tortie_lab::kernel_test! {
         assert_eq!(node.kernel_state(), good);
     }
 
-    fn an_edit_is_enforced_and_a_broken_one_keeps_what_was_good() {
+    fn an_edit_is_enforced_and_an_invalid_one_keeps_the_last_valid_version() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         assert!(!node.kernel_state().contains("10.65.9.9"));
@@ -187,7 +187,7 @@ tortie_lab::kernel_test! {
         });
     }
 
-    fn a_datastore_that_is_not_ready_holds_what_is_in_force() {
+    fn a_datastore_that_is_not_ready_keeps_the_enforced_state() {
         let information = |ready| {
             format!("apiVersion: projectcalico.org/v3\nkind: ClusterInformation\nmetadata: {{name: default}}\nspec: \
                      {{datastoreReady: {ready}}}\n")
@@ -216,7 +216,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn a_node_that_nothing_names_keeps_what_it_has() {
+    fn an_unknown_node_keeps_its_state() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         let good = node.kernel_state();
@@ -243,8 +243,8 @@ tortie_lab::kernel_test! {
         let first = log.lines().find(|line| line.contains("\"starting\"")).unwrap();
         let first: serde_json::Value = serde_json::from_str(first).unwrap();
         assert_eq!((first["message"].as_str(), first["node"].as_str()), (Some("starting"), Some("n1")), "{first}");
-        let said = |field: &str, part: &str| first[field].as_str().is_some_and(|text| text.contains(part));
-        assert!(said("dataplane", "nft, IPv4, IPv6") && said("datastore", "file:/") && said("parameters", "HealthEnabled=true"), "{first}");
+        let printed = |field: &str, part: &str| first[field].as_str().is_some_and(|text| text.contains(part));
+        assert!(printed("dataplane", "nft, IPv4, IPv6") && printed("datastore", "file:/") && printed("parameters", "HealthEnabled=true"), "{first}");
         for line in log.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");
@@ -263,7 +263,7 @@ tortie_lab::kernel_test! {
         assert_eq!(last["level"], "ERROR", "{last}");
     }
 
-    fn an_agent_and_a_driver_do_what_an_agent_does_alone() {
+    fn an_agent_with_a_driver_equals_an_agent_alone() {
         for backend in ["nft", "legacy"] {
             let mut node = Node::new(backend, CLUSTER);
             node.start();

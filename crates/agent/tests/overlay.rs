@@ -8,7 +8,7 @@ mod overlay {
 
 use std::path::Path;
 
-use overlay::cluster::{Way, dumped, leads_by, new, until, until_connected};
+use overlay::cluster::{RoutePath, dumped, new, route_path, until, until_connected};
 use rustix::process::Signal;
 use tortie_lab::overlay::Encapsulation;
 
@@ -17,7 +17,7 @@ tortie_lab::kernel_test! {
         let cluster = &mut new(&[0, 0, 0], Encapsulation::Always);
         cluster.start_all().unwrap();
         until_connected(cluster, "at the start");
-        assert!(leads_by(cluster, 0, 1) == Way::Tunnel, "{}", cluster.describe());
+        assert!(route_path(cluster, 0, 1) == RoutePath::Tunnel, "{}", cluster.describe());
 
         // Tunnels that an operator deletes are restored.
         for node in [0, 1] {
@@ -43,12 +43,12 @@ tortie_lab::kernel_test! {
 
         // Nodes of one subnet need no tunnel.
         cluster.encapsulation = Encapsulation::CrossSubnet;
-        cluster.tell().unwrap();
-        until(cluster, "routes go around the tunnel", |cluster| leads_by(cluster, 0, 1) == Way::Parent);
+        cluster.apply().unwrap();
+        until(cluster, "routes go around the tunnel", |cluster| route_path(cluster, 0, 1) == RoutePath::Parent);
         until_connected(cluster, "without tunnels");
         cluster.encapsulation = Encapsulation::Always;
-        cluster.tell().unwrap();
-        until(cluster, "routes go through the tunnel", |cluster| leads_by(cluster, 0, 1) == Way::Tunnel);
+        cluster.apply().unwrap();
+        until(cluster, "routes go through the tunnel", |cluster| route_path(cluster, 0, 1) == RoutePath::Tunnel);
 
         // A node is removed.
         cluster.remove(2).unwrap();
@@ -59,7 +59,7 @@ tortie_lab::kernel_test! {
         until_connected(cluster, "after a node was removed");
 
         cluster.encapsulation = Encapsulation::Never;
-        cluster.tell().unwrap();
+        cluster.apply().unwrap();
         until(cluster, "nothing is left of the tunnels", |cluster| {
             [0, 1].iter().all(|node| !cluster.shell(*node, "ip link; ip route; ip -6 route").contains("vxlan"))
         });
@@ -88,20 +88,20 @@ tortie_lab::kernel_test! {
         until_connected(cluster, "with a router between subnets");
         // The router knows no pods, so that packets between the subnets need tunnels.
         for (from, to, is_tunnelled) in [(0, 1, false), (1, 0, false), (0, 2, true), (2, 0, true), (2, 1, true)] {
-            assert_eq!(leads_by(cluster, from, to), if is_tunnelled { Way::Tunnel } else { Way::Parent }, "{from} to {to}");
+            assert_eq!(route_path(cluster, from, to), if is_tunnelled { RoutePath::Tunnel } else { RoutePath::Parent }, "{from} to {to}");
         }
         cluster.encapsulation = Encapsulation::Always;
-        cluster.tell().unwrap();
+        cluster.apply().unwrap();
         until(cluster, "routes within a subnet go through tunnels", |cluster| {
-            leads_by(cluster, 0, 1) == Way::Tunnel && leads_by(cluster, 1, 0) == Way::Tunnel
+            route_path(cluster, 0, 1) == RoutePath::Tunnel && route_path(cluster, 1, 0) == RoutePath::Tunnel
         });
         until_connected(cluster, "through tunnels alone");
         cluster.encapsulation = Encapsulation::CrossSubnet;
-        cluster.tell().unwrap();
+        cluster.apply().unwrap();
         until(cluster, "routes within a subnet go around tunnels", |cluster| {
-            leads_by(cluster, 0, 1) == Way::Parent && leads_by(cluster, 1, 0) == Way::Parent
+            route_path(cluster, 0, 1) == RoutePath::Parent && route_path(cluster, 1, 0) == RoutePath::Parent
         });
         until_connected(cluster, "around tunnels again");
-        assert_eq!([leads_by(cluster, 0, 2), leads_by(cluster, 2, 1)], [Way::Tunnel; 2]);
+        assert_eq!([route_path(cluster, 0, 2), route_path(cluster, 2, 1)], [RoutePath::Tunnel; 2]);
     }
 }

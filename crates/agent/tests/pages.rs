@@ -81,7 +81,7 @@ const click = (element, shiftKey = false) => element.dispatchEvent(new MouseEven
 ";
 
 #[test]
-fn a_click_on_a_line_tells_the_deciding_rule() {
+fn a_click_on_a_line_shows_the_deciding_rule() {
     let dom = browse(&demo(), &format!("{FIND} click(find('edge', 'shop/api → shop/db').querySelector('.hit'))"));
     let details = details(&dom);
     assert!(details.starts_with("data-") || details.contains("shop/api → shop/db tcp 5432"), "{details}");
@@ -90,7 +90,7 @@ fn a_click_on_a_line_tells_the_deciding_rule() {
 }
 
 #[test]
-fn two_nodes_tell_what_is_denied_between_them() {
+fn two_nodes_show_the_denied_connections_between_them() {
     let script = format!("{FIND} click(find('node', 'shop/web')); click(find('node', 'shop/db'), true)");
     let details = details(&browse(&demo(), &script));
     assert!(details.contains("shop/web → shop/db nothing passes"), "{details}");
@@ -130,7 +130,7 @@ fn a_tier_can_be_hidden_and_the_other_family_shown() {
 }
 
 #[test]
-fn a_search_marks_what_it_finds() {
+fn a_search_marks_its_matches() {
     let search = "const input = document.getElementById('search'); input.value = 'role=DB'; input.dispatchEvent(new Event('input'));
       document.body.dataset.found = [...document.querySelectorAll('.picture:not([hidden]) .node.hit title')]
         .map((title) => title.textContent.split(' ')[0]).join();";

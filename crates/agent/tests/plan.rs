@@ -82,7 +82,7 @@ fn tortie(folder: &Path, arguments: &[&str], input: &str) -> Output {
 }
 
 /// Returns the output and the exit code.
-fn said(folder: &Path, arguments: &[&str], input: &str) -> (String, i32) {
+fn run(folder: &Path, arguments: &[&str], input: &str) -> (String, i32) {
     let output = tortie(folder, arguments, input);
     let errors = String::from_utf8(output.stderr).unwrap();
     (String::from_utf8(output.stdout).unwrap() + &errors, output.status.code().unwrap())
@@ -91,7 +91,7 @@ fn said(folder: &Path, arguments: &[&str], input: &str) -> (String, i32) {
 const PLAN: [&str; 5] = ["plan", "--datastore", "file:cluster.yaml", "-f", "-"];
 
 #[test]
-fn a_policy_closes_what_it_does_not_allow() {
+fn a_policy_closes_connections_that_it_does_not_allow() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let expected = "\
 objects
@@ -106,21 +106,21 @@ connections
 programmed on nodes: IP sets: 2 written; policies and profiles: 1 written; endpoints: 1 written
 ";
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml"];
-    assert_eq!(said(folder.path(), &arguments, ""), (expected.to_owned(), 2));
+    assert_eq!(run(folder.path(), &arguments, ""), (expected.to_owned(), 2));
 
     // The reverse when the policy is deleted.
     let both = ["plan", "--datastore", "file:.", "--delete", "-f", "policy.yaml"];
-    let (text, code) = said(folder.path(), &both, "");
+    let (text, code) = run(folder.path(), &both, "");
     assert!(text.contains("+ opened  everything outside -> shop/db: everything\n"), "{text}");
     assert!(text.contains("! no policy governs shop/db any more\n"), "{text}");
     assert_eq!(code, 2);
 }
 
 #[test]
-fn everything_is_told_as_json_and_yaml() {
+fn everything_is_available_as_json_and_yaml() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "json"];
-    let (text, code) = said(folder.path(), &arguments, "");
+    let (text, code) = run(folder.path(), &arguments, "");
     assert_eq!(code, 2);
     let answer: Value = serde_json::from_str(&text).unwrap();
     let web = &answer["connections"][1];
@@ -136,7 +136,7 @@ fn everything_is_told_as_json_and_yaml() {
     assert_eq!(answer["findings"][0]["kind"], "rule-selects-nothing");
     assert_eq!(answer["findings"][0]["position"], "policy.yaml:11:7");
     assert_eq!(answer["objects"], json!([{"object": "policy KubernetesNetworkPolicy/shop/db", "change": "added"}]));
-    let (text, _) = said(folder.path(), &[&arguments[..6], &["yaml"]].concat(), "");
+    let (text, _) = run(folder.path(), &[&arguments[..6], &["yaml"]].concat(), "");
     assert!(text.contains("kind: rule-selects-nothing"), "{text}");
 }
 
@@ -158,21 +158,21 @@ fn the_environment_may_name_the_datastore() {
 }
 
 #[test]
-fn what_is_already_so_changes_nothing() {
+fn an_identical_object_changes_nothing() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let same = ["plan", "--datastore", "file:.", "-f", "policy.yaml"];
-    assert_eq!(said(folder.path(), &same, ""), ("nothing changes\n".to_owned(), 0));
+    assert_eq!(run(folder.path(), &same, ""), ("nothing changes\n".to_owned(), 0));
     let gone = ["plan", "--datastore", "file:cluster.yaml", "--delete", "-f", "policy.yaml"];
-    assert_eq!(said(folder.path(), &gone, ""), ("nothing changes\n".to_owned(), 0));
+    assert_eq!(run(folder.path(), &gone, ""), ("nothing changes\n".to_owned(), 0));
 }
 
 #[test]
 fn an_invalid_change_is_not_planned() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let (text, code) = said(folder.path(), &PLAN, &POLICY.replace("port: 5432", "port: 70000"));
+    let (text, code) = run(folder.path(), &PLAN, &POLICY.replace("port: 5432", "port: 70000"));
     assert!(text.starts_with("stdin:10:"), "{text}");
     assert_eq!(code, 1);
-    let (text, code) = said(folder.path(), &["plan", "--datastore", "file:cluster.yaml", "-f", "nowhere"], "");
+    let (text, code) = run(folder.path(), &["plan", "--datastore", "file:cluster.yaml", "-f", "nowhere"], "");
     assert!(text.contains("nowhere"), "{text}");
     assert_eq!(code, 1);
 }
@@ -180,12 +180,12 @@ fn an_invalid_change_is_not_planned() {
 #[test]
 fn a_host_endpoint_that_closes_its_management_port_is_named() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let (text, code) = said(folder.path(), &PLAN, HOST);
+    let (text, code) = run(folder.path(), &PLAN, HOST);
     // SSH is a failsafe port; other packets are denied without a policy.
     assert!(!text.contains("no longer accepts"), "{text}");
     assert!(text.contains("- closed  edge, ingress, own traffic, anywhere: "), "{text}");
     assert_eq!(code, 2);
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), HOST);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["--management-port", "2222"]].concat(), HOST);
     assert!(text.contains("! host endpoint edge no longer accepts TCP 2222 from anywhere\n"), "{text}");
 }
 
@@ -203,7 +203,7 @@ fn failsafe_ports_of_a_node_and_changes_of_them_are_heeded() {
     let config = format!("{}{}", felix("default", &port(22)), felix("node.n1", &port(2222)));
     let folder = folder(&[("cluster.yaml", CLUSTER), ("felix.yaml", &config), ("host.yaml", HOST)]);
     let plan = |arguments: &[&str], input: &str| {
-        said(folder.path(), &[&["plan", "--datastore", "file:.", "-f", "-"][..], arguments].concat(), input)
+        run(folder.path(), &[&["plan", "--datastore", "file:.", "-f", "-"][..], arguments].concat(), input)
     };
     // The endpoint is on the node with another failsafe port.
     fs::remove_file(folder.path().join("host.yaml")).unwrap();
@@ -225,22 +225,22 @@ fn failsafe_ports_of_a_node_and_changes_of_them_are_heeded() {
 }
 
 #[test]
-fn what_pods_of_single_nodes_may_send_of_tunnels_is_heeded() {
+fn tunnel_parameters_of_single_nodes_are_respected() {
     let own = |spec: &str| {
         format!(
             "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: node.n1}}\nspec: {{{spec}}}\n"
         )
     };
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let (text, _) = said(folder.path(), &PLAN, &own("allowVXLANPacketsFromWorkloads: true"));
+    let (text, _) = run(folder.path(), &PLAN, &own("allowVXLANPacketsFromWorkloads: true"));
     let opened: Vec<&str> = text.lines().filter(|line| line.contains(" -> ")).collect();
     assert_eq!(opened, ["  + opened  shop/web-1 -> anywhere: UDP 4789"], "{text}");
-    let (text, _) = said(folder.path(), &PLAN, &own("allowIPIPPacketsFromWorkloads: true"));
+    let (text, _) = run(folder.path(), &PLAN, &own("allowIPIPPacketsFromWorkloads: true"));
     assert!(text.contains("+ opened  shop/web-1 -> anywhere: IP-in-IP\n"), "{text}");
 
     // If the port differs before the change, a policy closes other packets.
     fs::write(folder.path().join("felix.yaml"), own("vxlanPort: 4790")).unwrap();
-    let (text, _) = said(folder.path(), &["plan", "--datastore", "file:.", "-f", "-"], POLICY);
+    let (text, _) = run(folder.path(), &["plan", "--datastore", "file:.", "-f", "-"], POLICY);
     assert!(text.contains("- closed  shop/web-1 -> shop/db: everything but IP-in-IP, TCP 5432, UDP 4790\n"), "{text}");
     assert!(text.contains("- closed  shop/web-2 -> shop/db: everything but IP-in-IP, TCP 5432, UDP 4789\n"), "{text}");
 }
@@ -251,12 +251,12 @@ fn two_directories_are_compared() {
     let before = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let after = folder(&[("all.yaml", &format!("{CLUSTER}---{open}"))]);
     let [one, two] = [&before, &after].map(|folder| folder.path().to_str().unwrap());
-    let (text, code) = said(before.path(), &["diff", one, two], "");
+    let (text, code) = run(before.path(), &["diff", one, two], "");
     // The rule newly allows only the pod itself, which it has always reached.
     assert!(text.contains("no connection opens or closes"), "{text}");
     assert_eq!(code, 2);
-    assert_eq!(said(before.path(), &["diff", two, two], ""), ("nothing changes\n".to_owned(), 0));
-    let (text, code) = said(before.path(), &["diff", one, &format!("file:{one}/cluster.yaml")], "");
+    assert_eq!(run(before.path(), &["diff", two, two], ""), ("nothing changes\n".to_owned(), 0));
+    let (text, code) = run(before.path(), &["diff", one, &format!("file:{one}/cluster.yaml")], "");
     assert!(text.contains("  - policy KubernetesNetworkPolicy/shop/db\n"), "{text}");
     assert!(text.contains("+ opened"), "{text}");
     assert_eq!(code, 2);
@@ -281,26 +281,26 @@ spec:
 fn a_policy_that_the_controller_has_written_is_the_same() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY_IN_ETCD)]);
     let plan = ["plan", "--datastore", "file:.", "-f", "-"];
-    assert_eq!(said(folder.path(), &plan, POLICY), ("nothing changes\n".to_owned(), 0));
-    let (text, code) = said(folder.path(), &plan, &POLICY.replace("port: 5432", "port: 5433"));
+    assert_eq!(run(folder.path(), &plan, POLICY), ("nothing changes\n".to_owned(), 0));
+    let (text, code) = run(folder.path(), &plan, &POLICY.replace("port: 5432", "port: 5433"));
     assert!(text.starts_with("objects\n  ~ policy NetworkPolicy/shop/knp.default.db\nconnections\n"), "{text}");
     assert!(text.contains("+ opened  shop/web-* (2 pods) -> shop/db: TCP 5433\n"), "{text}");
     assert!(text.contains("ingress, by NetworkPolicy/shop/knp.default.db, ingress rule 0: stdin:9:7\n"), "{text}");
     assert_eq!(code, 2);
-    let (text, _) = said(folder.path(), &[&plan[..], &["--delete"]].concat(), POLICY);
+    let (text, _) = run(folder.path(), &[&plan[..], &["--delete"]].concat(), POLICY);
     assert!(text.starts_with("objects\n  - policy NetworkPolicy/shop/knp.default.db\n"), "{text}");
 
     let manifests = self::folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let [one, two] = [folder.path(), manifests.path()].map(|path| path.to_str().unwrap());
     for (before, after) in [(one, two), (two, one)] {
-        assert_eq!(said(folder.path(), &["diff", before, after], ""), ("nothing changes\n".to_owned(), 0));
+        assert_eq!(run(folder.path(), &["diff", before, after], ""), ("nothing changes\n".to_owned(), 0));
     }
 }
 
 #[test]
-fn what_changes_on_a_node_is_told_line_by_line() {
+fn changes_on_a_node_are_listed_line_by_line() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let (text, code) = said(folder.path(), &[&PLAN[..], &["--node", "n2"]].concat(), POLICY);
+    let (text, code) = run(folder.path(), &[&PLAN[..], &["--node", "n2"]].concat(), POLICY);
     let (_, node) = text.split_once("on node n2\n").unwrap();
     assert!(node.contains("  ipset IPv4 cali40s:"), "{node}");
     assert!(node.contains("    + 10.0.1.2/32\n") || node.contains("    + 10.0.1.2\n"), "{node}");
@@ -312,7 +312,7 @@ fn what_changes_on_a_node_is_told_line_by_line() {
     // Only a rule changes.
     fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---{POLICY}")).unwrap();
     let other = POLICY.replace("port: 5432", "port: 5433");
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n2", "-o", "json"]].concat(), &other);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["--node", "n2", "-o", "json"]].concat(), &other);
     let answer: Value = serde_json::from_str(&text).unwrap();
     let parts = answer["node"]["parts"].as_array().unwrap();
     assert!(!parts.is_empty(), "{text}");
@@ -324,7 +324,7 @@ fn what_changes_on_a_node_is_told_line_by_line() {
     }
 
     // A node without pods that the policy selects.
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["--node", "n1"]].concat(), &other);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["--node", "n1"]].concat(), &other);
     assert!(text.ends_with("on node n1\n  nothing\n"), "{text}");
 }
 
@@ -332,17 +332,17 @@ fn what_changes_on_a_node_is_told_line_by_line() {
 fn pull_requests_are_annotated() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "github"];
-    let (text, code) = said(folder.path(), &arguments, "");
+    let (text, code) = run(folder.path(), &arguments, "");
     assert!(text.starts_with("::warning file=policy.yaml,line=11,col=7::"), "{text}");
     assert!(text.contains("\n::notice::closed: everything outside -> shop/db: everything, by "), "{text}");
     assert_eq!(code, 2);
 }
 
 #[test]
-fn annotations_tell_what_host_endpoints_let_through() {
+fn annotations_show_traffic_that_host_endpoints_allow() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("host.yaml", HOST)]);
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "host.yaml", "-o", "github"];
-    let (text, code) = said(folder.path(), &arguments, "");
+    let (text, code) = run(folder.path(), &arguments, "");
     assert!(text.contains("::notice::closed: host endpoint edge, ingress, own traffic, anywhere: "), "{text}");
     assert!(text.contains("::notice::closed: host endpoint edge, egress, own traffic, anywhere: "), "{text}");
     assert_eq!(code, 2);
@@ -363,13 +363,13 @@ spec:
     fs::write(folder.path().join("cluster.yaml"), whole).unwrap();
     fs::write(folder.path().join("policy.yaml"), policy).unwrap();
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "github"];
-    let (text, _) = said(folder.path(), &arguments, "");
+    let (text, _) = run(folder.path(), &arguments, "");
     let notice = "::notice file=policy.yaml,line=8,col=7::opened: host endpoint edge, ingress, own traffic, anywhere: TCP 80, by ";
     assert!(text.contains(notice), "{text}");
 }
 
 #[test]
-fn what_host_endpoints_forward_is_part_of_connections() {
+fn forwarding_by_host_endpoints_is_part_of_connections() {
     let folder = folder(&[("cluster.yaml", &format!("{CLUSTER}---\n{HOST}"))]);
     let policy = "\
 apiVersion: projectcalico.org/v3
@@ -378,7 +378,7 @@ metadata: {name: edge}
 spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: [{action: Allow, protocol: TCP}]}
 ";
     let note = "policy of host endpoints for forwarded packets applies to connections of pods, too";
-    let (text, _) = said(folder.path(), &PLAN, policy);
+    let (text, _) = run(folder.path(), &PLAN, policy);
     assert!(text.contains("- closed  edge, egress, forwarded, anywhere: "), "{text}");
     // Packets between pods may be in a tunnel at this interface.
     let closed = "  - closed  shop/web-1 -> everything outside, but not on the same node: everything but IP-in-IP, TCP";
@@ -387,7 +387,7 @@ spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: 
     assert!(text.contains(by), "{text}");
     assert_eq!(text.matches(" -> ").count(), 1, "{text}");
     assert!(text.contains(&format!("\nnote: {note}")), "{text}");
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert!(answer["notes"][0].as_str().unwrap().starts_with(note), "{text}");
     let connections = &answer["connections"][0];
@@ -396,7 +396,7 @@ spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: 
         (&json!("different"), &json!("forwarded")),
         "{connections}"
     );
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "github"]].concat(), policy);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["-o", "github"]].concat(), policy);
     assert!(
         text.contains("everything outside, but not on the same node: ")
             && text.contains(", at host endpoints (forwarded), by "),
@@ -404,17 +404,17 @@ spec: {selector: role == 'edge', applyOnForward: true, types: [Egress], egress: 
     );
     let all = HOST.replace("interfaceName: eth0, expectedIPs: [192.168.0.1]", "interfaceName: \"*\"");
     fs::write(folder.path().join("cluster.yaml"), format!("{CLUSTER}---\n{all}")).unwrap();
-    let (text, _) = said(folder.path(), &PLAN, policy);
+    let (text, _) = run(folder.path(), &PLAN, policy);
     assert!(text.contains("- closed  shop/web-1 -> shop/db, shop/web-2 (2 pods): "), "{text}");
     // Without such changes there is no note.
-    let (text, _) = said(folder.path(), &PLAN, &policy.replace("applyOnForward: true, ", ""));
+    let (text, _) = run(folder.path(), &PLAN, &policy.replace("applyOnForward: true, ", ""));
     assert!(text.contains("own traffic") && !text.contains("note:"), "{text}");
 }
 
 /// Returns the findings of `plan` on a policy: their kinds, texts and rules.
 fn findings(policy: &str) -> Vec<(String, String, Value)> {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
-    let (text, code) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    let (text, code) = run(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
     assert_eq!(code, 2, "{text}");
     let answer: Value = serde_json::from_str(&text).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -449,10 +449,10 @@ fn policies_and_rules_that_others_decide_before_are_named() {
     let second = "{action: Log, protocol: SCTP}, {action: Allow, protocol: TCP}, {action: Pass, protocol: UDP}";
     let found = findings(&format!("{first}{}", policy("second", 2, "app == 'db'", second)));
     let kinds: Vec<(&str, &str)> = found.iter().map(|(kind, text, _)| (&**kind, &**text)).collect();
-    let told = |index: usize| {
+    let no_effect = |index: usize| {
         format!("NetworkPolicy/shop/second, ingress rule {index} has no effect: others decide before it")
     };
-    assert_eq!(kinds, [("rule-shadowed", &*told(1)), ("rule-shadowed", &*told(2))]);
+    assert_eq!(kinds, [("rule-shadowed", &*no_effect(1)), ("rule-shadowed", &*no_effect(2))]);
     assert_eq!(found[0].2, "stdin:9:102", "{found:?}");
 
     // The second policy selects other pods as well.
@@ -473,7 +473,7 @@ fn rules_that_no_packet_matches_are_named() {
 fn a_page_holds_all_of_it_and_needs_no_network() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "html"];
-    let (page, code) = said(folder.path(), &arguments, "");
+    let (page, code) = run(folder.path(), &arguments, "");
     assert_eq!(code, 2);
     assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"), "{page}");
     assert!(page.contains("<b>2</b> closed"), "{page}");
@@ -485,7 +485,7 @@ fn a_page_holds_all_of_it_and_needs_no_network() {
 }
 
 #[test]
-fn families_with_other_pods_are_told_apart_however_few_names_are_given() {
+fn families_with_different_pods_are_separate_regardless_of_the_name_limit() {
     let pod = |name: &str, last: usize| {
         format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{namespace: shop, name: {name}}}\n\
@@ -506,9 +506,9 @@ spec:
     - {action: Allow, source: {nets: [10.0.9.8/32, 10.0.9.9/32]}}
     - {action: Allow, source: {nets: ['fd00::9:6/128', 'fd00::9:7/128']}}
 ";
-    let (text, _) = said(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
+    let (text, _) = run(folder.path(), &[&PLAN[..], &["-o", "json"]].concat(), policy);
     let answer: Value = serde_json::from_str(&text).unwrap();
-    let told: Vec<(Value, Value)> = answer["connections"]
+    let peers: Vec<(Value, Value)> = answer["connections"]
         .as_array()
         .unwrap()
         .iter()
@@ -520,7 +520,7 @@ spec:
         json!([&names[..], &["shop/web-1".to_owned(), "shop/web-2".to_owned()]].concat())
     };
     let v4 = (json!([4]), names([0, 1, 2, 3, 4, 5, 6]));
-    assert_eq!(told, [v4, (json!([6]), names([0, 1, 2, 3, 4, 7, 8]))], "{text}");
+    assert_eq!(peers, [v4, (json!([6]), names([0, 1, 2, 3, 4, 7, 8]))], "{text}");
 }
 
 /// Parameters of all nodes.
@@ -544,7 +544,7 @@ fn addresses(count: u32) -> String {
 }
 
 #[test]
-fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
+fn a_refused_layout_is_reported_at_the_causing_change() {
     let rules: String = (1..=8)
         .map(|port| {
             format!("    - {{action: Allow, protocol: TCP, source: {{selector: wide == 'yes', ports: [{port}]}}}}\n")
@@ -557,7 +557,7 @@ fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
     let cluster = format!("{CLUSTER}---\n{policy}---\n{}", addresses(100));
     let over = |cluster: &str, change: &str| {
         let folder = folder(&[("cluster.yaml", cluster)]);
-        let (text, code) = said(folder.path(), &PLAN, change);
+        let (text, code) = run(folder.path(), &PLAN, change);
         assert_eq!(code, 2, "{text}");
         text.matches(
             "! NetworkPolicy/shop/wide: NFTablesLayout=Fast evaluates rules one after the other: the layout of its chains exceeds \
@@ -579,7 +579,7 @@ fn a_layout_that_nodes_refuse_is_told_by_the_change_that_causes_it() {
 }
 
 #[test]
-fn networks_that_ebpf_programs_have_no_blocks_for_are_told_by_the_change_that_causes_it() {
+fn networks_over_the_ebpf_block_limit_are_reported_at_the_causing_change() {
     let programs = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: default\n  annotations:\n    \
                     config.projectcalico.org/BPFMaxBlocks: '196608'\nspec: {bpfEnabled: true}\n";
     let policy = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: wide, namespace: shop}\nspec: {selector: \
@@ -595,11 +595,11 @@ fn networks_that_ebpf_programs_have_no_blocks_for_are_told_by_the_change_that_ca
     let over = |before: u32, after: u32| {
         let cluster = format!("{CLUSTER}---\n{programs}---\n{policy}---\n{}", networks(before));
         let folder = folder(&[("cluster.yaml", &cluster)]);
-        let (text, code) = said(folder.path(), &PLAN, &networks(after));
+        let (text, code) = run(folder.path(), &PLAN, &networks(after));
         assert_eq!(code, 2, "{text}");
-        let what = "! NetworkPolicy/shop/wide: eBPF programs deny its traffic: its networks exceed the budget of 65536 blocks for \
+        let problem = "! NetworkPolicy/shop/wide: eBPF programs deny its traffic: its networks exceed the budget of 65536 blocks for \
                     addresses";
-        text.matches(what).count()
+        text.matches(problem).count()
     };
     assert_eq!(over(10, 20_000), 1);
     assert_eq!(over(10, 20), 0);

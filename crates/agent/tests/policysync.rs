@@ -119,26 +119,26 @@ async fn connect(socket: PathBuf) -> Channel {
 }
 
 tortie_lab::kernel_test! {
-    fn a_workload_follows_what_is_enforced_through_changes_and_restarts() {
+    fn a_workload_follows_the_enforced_state_through_changes_and_restarts() {
         let mut node = Node::new("nft", CLUSTER);
         node.write("web.yaml", WEB);
         let prefix = node.folder().join("nodeagent");
         node.set("FELIX_POLICYSYNCPATHPREFIX", prefix.to_str().unwrap());
         node.start();
         let mut web = Client::new(volume(&prefix, "web"));
-        let told = web.up_to(|payload| matches!(payload, Payload::InSync(_)));
-        let endpoints: Vec<_> = told.iter().filter_map(|payload| match payload {
+        let received = web.up_to(|payload| matches!(payload, Payload::InSync(_)));
+        let endpoints: Vec<_> = received.iter().filter_map(|payload| match payload {
             Payload::WorkloadEndpointUpdate(update) => Some(update.id.as_ref().unwrap().workload_id.as_str()),
             _ => None,
         }).collect();
         assert_eq!(endpoints, ["shop/web"]);
-        let policies: Vec<_> = told.iter().filter_map(|payload| match payload {
+        let policies: Vec<_> = received.iter().filter_map(|payload| match payload {
             Payload::ActivePolicyUpdate(update) => Some(update.id.as_ref().unwrap().name.as_str()),
             _ => None,
         }).collect();
         assert_eq!(policies, ["from-friends"]);
-        assert!(told.iter().any(|payload| matches!(payload, Payload::ServiceAccountUpdate(account) if account.labels["who"] == "web")));
-        assert!(told.iter().any(|payload| matches!(payload, Payload::NamespaceUpdate(_))));
+        assert!(received.iter().any(|payload| matches!(payload, Payload::ServiceAccountUpdate(account) if account.labels["who"] == "web")));
+        assert!(received.iter().any(|payload| matches!(payload, Payload::NamespaceUpdate(_))));
 
         node.write("friend.yaml", &friend("10.65.9.9"));
         let has_member = |address: &'static str| move |payload: &Payload| {
@@ -152,8 +152,8 @@ tortie_lab::kernel_test! {
         node.write("felix.yaml", felix);
         node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
         node.write("friend.yaml", &friend("10.65.8.8"));
-        let told = web.up_to(has_member("10.65.8.8/32"));
-        assert_eq!(told.len(), 1, "nothing but the difference: {told:#?}");
+        let received = web.up_to(has_member("10.65.8.8/32"));
+        assert_eq!(received.len(), 1, "nothing but the difference: {received:#?}");
 
         fs::remove_file(node.manifests().join("web.yaml")).unwrap();
         web.up_to(|payload| matches!(payload, Payload::WorkloadEndpointRemove(_)));
@@ -171,7 +171,7 @@ tortie_lab::kernel_test! {
         node.drive();
         node.start();
         let mut web = Client::new(volume(&prefix, "web"));
-        let told = web.up_to(|payload| matches!(payload, Payload::InSync(_)));
-        assert!(told.iter().any(|payload| matches!(payload, Payload::WorkloadEndpointUpdate(_))), "{told:#?}");
+        let received = web.up_to(|payload| matches!(payload, Payload::InSync(_)));
+        assert!(received.iter().any(|payload| matches!(payload, Payload::WorkloadEndpointUpdate(_))), "{received:#?}");
     }
 }

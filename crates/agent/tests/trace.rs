@@ -79,8 +79,8 @@ impl Cluster {
     /// Returns the exit code and the output, without the name of the folder.
     fn ask(&self, args: &[&str]) -> (i32, String) {
         let output = self.trace(args, "");
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        (output.status.code().unwrap(), said.replace(&format!("{}/", self.0.path().display()), ""))
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code().unwrap(), printed.replace(&format!("{}/", self.0.path().display()), ""))
     }
 
     fn json(&self, args: &[&str]) -> Value {
@@ -115,18 +115,19 @@ fn a_service_is_asked_about_by_its_backends() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY), ("service.yaml", SERVICE)]);
     let to =
         |place: &'static str, port: &'static str| cluster.ask(&["--from", "shop/web", "--to", place, "--port", port]);
-    let (code, said) = to("service:shop/store", "80");
-    assert_eq!(code, 0, "{said}");
+    let (code, printed) = to("service:shop/store", "80");
+    assert_eq!(code, 0, "{printed}");
     assert!(
-        said.starts_with("allowed to all 2 backends of service shop/store 80\n10.0.2.2 5432\n  allowed\n"),
-        "{said}"
+        printed.starts_with("allowed to all 2 backends of service shop/store 80\n10.0.2.2 5432\n  allowed\n"),
+        "{printed}"
     );
-    assert_eq!(to("10.96.0.5", "80"), (0, said), "by its address");
-    let (code, said) = to("service:shop/store", "81");
+    assert_eq!(to("10.96.0.5", "80"), (0, printed), "by its address");
+    let (code, printed) = to("service:shop/store", "81");
     assert_eq!(code, 3);
     assert!(
-        said.starts_with("denied at 1 of 2 backends of service shop/store 81\n10.0.2.2 9\n  denied at shop/db on n2"),
-        "{said}"
+        printed
+            .starts_with("denied at 1 of 2 backends of service shop/store 81\n10.0.2.2 9\n  denied at shop/db on n2"),
+        "{printed}"
     );
     assert!(to("service:shop/store", "82").1.contains("service shop/store has no port 82"));
     assert!(to("service:shop/nothing", "80").1.contains("there is no service shop/nothing"));
@@ -191,30 +192,33 @@ fn a_service_is_asked_about_by_each_of_its_addresses() {
     let cluster = Cluster::new(&[("reached.yaml", REACHED)]);
     let ask = |from: &str, to: &str, port: &str| cluster.ask(&["--from", from, "--to", to, "--port", port]);
     for address in ["10.96.0.5", "198.51.100.5", "203.0.113.5"] {
-        let (code, said) = ask("192.0.2.9", address, "80");
-        assert_eq!(code, 3, "{said}");
-        assert!(said.starts_with("denied at 1 of 1 backends of service shop/store 80\n10.0.2.2 5432\n"), "{said}");
+        let (code, printed) = ask("192.0.2.9", address, "80");
+        assert_eq!(code, 3, "{printed}");
+        assert!(
+            printed.starts_with("denied at 1 of 1 backends of service shop/store 80\n10.0.2.2 5432\n"),
+            "{printed}"
+        );
         assert!(ask("192.0.2.9", address, "81").1.contains("service shop/store has no port 81"));
     }
     // By a node port of another node, the packet comes from that node.
     for to in ["192.168.0.1", "node:n1"] {
-        let (code, said) = ask("192.0.2.9", to, "30080");
-        assert_eq!(code, 0, "{said}");
-        assert!(said.starts_with("allowed to all 1 backends of service shop/store 80\n"), "{said}");
+        let (code, printed) = ask("192.0.2.9", to, "30080");
+        assert_eq!(code, 0, "{printed}");
+        assert!(printed.starts_with("allowed to all 1 backends of service shop/store 80\n"), "{printed}");
         assert!(
-            said.contains("allowed at shop/db on n2, ingress, by NetworkPolicy/shop/only-n1, ingress rule 0"),
-            "{said}"
+            printed.contains("allowed at shop/db on n2, ingress, by NetworkPolicy/shop/only-n1, ingress rule 0"),
+            "{printed}"
         );
         // The node's verdict before the translation counts.
-        let (code, said) = ask("192.0.2.66", to, "30080");
-        assert_eq!(code, 3, "{said}");
+        let (code, printed) = ask("192.0.2.66", to, "30080");
+        assert_eq!(code, 3, "{printed}");
         let by =
             "denied at host endpoint n1-all (before destination NAT) on n1, ingress, by GlobalNetworkPolicy/node-ports";
-        assert!(said.contains(by), "{said}");
+        assert!(printed.contains(by), "{printed}");
     }
     assert_eq!(ask("192.0.2.9", "192.168.0.2", "30080").0, 3, "by a port of its own node it comes as it is");
-    let (_, said) = ask("192.0.2.9", "192.168.0.1", "30081");
-    assert!(!said.contains("service"), "{said}");
+    let (_, printed) = ask("192.0.2.9", "192.168.0.1", "30081");
+    assert!(!printed.contains("service"), "{printed}");
 }
 
 #[test]
@@ -275,15 +279,15 @@ spec: {selector: host == 'n1', ingress: [{action: Allow}]}
 "#;
 
 #[test]
-fn a_network_set_is_asked_about_by_what_policies_tell_apart() {
+fn a_network_set_is_traced_by_the_networks_that_policies_distinguish() {
     let cluster = Cluster::new(&[("partners.yaml", PARTNERS)]);
-    let (code, said) = cluster.ask(&["--from", "networkset:partners", "--to", "shop/web", "--port", "80"]);
-    assert_eq!(code, 3, "{said}");
+    let (code, printed) = cluster.ask(&["--from", "networkset:partners", "--to", "shop/web", "--port", "80"]);
+    assert_eq!(code, 3, "{printed}");
     // Addresses that no policy bans are allowed as the rest of their network.
-    let lines: Vec<&str> = said.lines().skip(1).filter(|line| !line.contains(" at ")).collect();
-    assert_eq!(lines, ["192.0.2.0/24", "  allowed", "192.0.2.64/27", "198.51.100.0/24", "  allowed"], "{said}");
-    assert!(said.starts_with("denied for 1 of 3 networks of network set partners\n"), "{said}");
-    assert!(said.contains("192.0.2.64/27\n  denied at shop/web on n1, ingress, by "), "{said}");
+    let lines: Vec<&str> = printed.lines().skip(1).filter(|line| !line.contains(" at ")).collect();
+    assert_eq!(lines, ["192.0.2.0/24", "  allowed", "192.0.2.64/27", "198.51.100.0/24", "  allowed"], "{printed}");
+    assert!(printed.starts_with("denied for 1 of 3 networks of network set partners\n"), "{printed}");
+    assert!(printed.contains("192.0.2.64/27\n  denied at shop/web on n1, ingress, by "), "{printed}");
     let whole = cluster.json(&["--from", "networkset:shop/banned", "--to", "shop/web", "--port", "80"]);
     assert_eq!(
         (&whole["networkSet"], &whole["networks"][0]["network"]),
@@ -300,19 +304,22 @@ fn a_network_set_is_asked_about_by_what_policies_tell_apart() {
 fn a_host_endpoint_is_asked_about_by_its_name() {
     let cluster = Cluster::new(&[("partners.yaml", PARTNERS)]);
     let to = |place: &str| cluster.ask(&["--from", "192.0.2.1", "--to", place, "--port", "80"]);
-    let (code, said) = to("hostendpoint:n1-eth0");
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("allowed at host endpoint n1-eth0 on n1, ingress") && !said.contains("eth1"), "{said}");
-    let (code, said) = to("hostendpoint:n1-eth1");
-    assert_eq!(code, 3, "{said}");
-    assert!(said.starts_with("denied at host endpoint n1-eth1 on n1, ingress"), "{said}");
+    let (code, printed) = to("hostendpoint:n1-eth0");
+    assert_eq!(code, 0, "{printed}");
+    assert!(
+        printed.contains("allowed at host endpoint n1-eth0 on n1, ingress") && !printed.contains("eth1"),
+        "{printed}"
+    );
+    let (code, printed) = to("hostendpoint:n1-eth1");
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.starts_with("denied at host endpoint n1-eth1 on n1, ingress"), "{printed}");
     assert!(to("hostendpoint:n9").1.contains("to: there is no host endpoint n9"));
     let from = cluster.ask(&["--from", "hostendpoint:n1-eth0", "--to", "shop/db", "--port", "80"]);
     assert!(from.1.starts_with("denied at host endpoint n1-eth0 on n1, egress"), "{from:?}");
 }
 
 #[test]
-fn the_answer_comes_first_and_says_the_line() {
+fn the_answer_comes_first_and_names_the_line() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
     let allowed = "allowed\n  \
         allowed at shop/web on n1, egress, by profile kns.shop, egress rule 0: cluster.yaml:2:1\n  \
@@ -325,9 +332,9 @@ fn the_answer_comes_first_and_says_the_line() {
 }
 
 #[test]
-fn all_that_is_looked_at_is_said_if_wanted() {
+fn verbose_answers_list_every_evaluated_rule() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
-    let (code, said) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
+    let (code, printed) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
     assert_eq!(code, 0);
     for line in [
         "    tier default: KubernetesNetworkPolicy/shop/db: allow (policy.yaml:2:1)",
@@ -336,10 +343,10 @@ fn all_that_is_looked_at_is_said_if_wanted() {
         "    endpoint: cluster.yaml:6:1",
         "    endpoint: cluster.yaml:12:1",
     ] {
-        assert!(said.lines().any(|found| found == line), "{line}\n{said}");
+        assert!(printed.lines().any(|found| found == line), "{line}\n{printed}");
     }
-    assert!(said.contains("rule 0, allow: the source is not selected by "), "{said}");
-    assert_eq!(said.matches("(policy.yaml:9:7)").count(), 2, "{said}");
+    assert!(printed.contains("rule 0, allow: the source is not selected by "), "{printed}");
+    assert_eq!(printed.matches("(policy.yaml:9:7)").count(), 2, "{printed}");
 
     let answer = cluster.json(&web_to_db(&["--port", "5433"]));
     assert_eq!(
@@ -355,7 +362,7 @@ fn all_that_is_looked_at_is_said_if_wanted() {
 }
 
 #[test]
-fn a_tier_and_a_host_endpoint_are_said_with_their_places() {
+fn tiers_and_host_endpoints_are_shown_with_their_positions() {
     let tier = r"
 apiVersion: projectcalico.org/v3
 kind: Tier
@@ -369,9 +376,9 @@ spec: {tier: ops, selector: host == 'n1', types: [Ingress]}
 ";
     let cluster = Cluster::new(&[("tier.yaml", tier), ("partners.yaml", PARTNERS)]);
     let question = ["--from", "192.0.2.1", "--to", "hostendpoint:n1-eth0", "--port", "80"];
-    let (code, said) = cluster.ask(&question);
-    assert_eq!(code, 3, "{said}");
-    assert!(said.ends_with("no rule of them matches: tier.yaml:2:1\n"), "{said}");
+    let (code, printed) = cluster.ask(&question);
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.ends_with("no rule of them matches: tier.yaml:2:1\n"), "{printed}");
     let whole = cluster.json(&question);
     let position = |value: &Value, end: &str| value.as_str().is_some_and(|place| place.ends_with(end));
     let leg = whole["legs"].as_array().unwrap().last().unwrap();
@@ -417,13 +424,13 @@ metadata: {name: closed}
 spec: {selector: app == 'db', types: [Ingress], ingress: [{action: Deny}]}
 ";
     let cluster = Cluster::new(&[("staged.yaml", staged)]);
-    let (code, said) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
-    assert_eq!(code, 0, "{said}");
+    let (code, printed) = cluster.ask(&web_to_db(&["--port", "5432", "-v"]));
+    assert_eq!(code, 0, "{printed}");
     let shown = "    tier default: StagedGlobalNetworkPolicy/closed, staged: deny (staged.yaml:2:1)\n";
-    assert!(said.contains(shown), "{said}");
+    assert!(printed.contains(shown), "{printed}");
     let pending = "with all staged policies in force: denied at shop/db on n2, ingress, by StagedGlobalNetworkPolicy/closed, \
                    ingress rule 0: staged.yaml:5:59\n";
-    assert!(said.ends_with(pending), "{said}");
+    assert!(printed.ends_with(pending), "{printed}");
     let whole = cluster.json(&web_to_db(&["--port", "5432"]));
     assert_eq!((&whole["verdict"], &whole["pending"]["verdict"]), (&json!("allow"), &json!("deny")), "{whole}");
     assert_eq!(whole["pending"]["policy"], "StagedGlobalNetworkPolicy/closed");
@@ -432,7 +439,7 @@ spec: {selector: app == 'db', types: [Ingress], ingress: [{action: Deny}]}
 
 /// Parameters come from the datastore, and may differ from node to node.
 #[test]
-fn what_reaches_a_node_is_up_to_its_parameters() {
+fn connections_to_a_node_depend_on_its_parameters() {
     let config = r"
 apiVersion: projectcalico.org/v3
 kind: FelixConfiguration
@@ -443,27 +450,27 @@ spec: {defaultEndpointToHostAction: Accept}
     assert_eq!(Cluster::new(&[]).ask(&to_node).0, 3);
     assert_eq!(Cluster::new(&[("config.yaml", config)]).ask(&to_node).0, 0);
     let from_db = ["--from", "shop/db", "--to", "192.168.0.2", "--port", "22"];
-    let (code, said) = Cluster::new(&[("config.yaml", config)]).ask(&from_db);
-    assert_eq!((code, &*said), (3, "denied at shop/db to its node on n2, egress, by DefaultEndpointToHostAction\n"));
+    let (code, printed) = Cluster::new(&[("config.yaml", config)]).ask(&from_db);
+    assert_eq!((code, &*printed), (3, "denied at shop/db to its node on n2, egress, by DefaultEndpointToHostAction\n"));
 }
 
 /// Errors in the input are reported, and the rest decides. Of two files with one policy the first
 /// one counts.
 #[test]
-fn answers_are_those_of_what_is_enforced() {
+fn answers_match_the_enforced_state() {
     let open = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: db}\n\
         spec: {podSelector: {}, ingress: [{}]}\n";
     let cluster = Cluster::new(&[("a.yaml", open), ("b.yaml", POLICY), ("c.yaml", "kind: [\n")]);
-    let (code, said) = cluster.ask(&web_to_db(&["--port", "1"]));
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("by KubernetesNetworkPolicy/shop/db, ingress rule 0: a.yaml:4:"), "{said}");
-    assert!(said.contains("b.yaml:2:1: ") && said.contains("c.yaml:"), "{said}");
+    let (code, printed) = cluster.ask(&web_to_db(&["--port", "1"]));
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("by KubernetesNetworkPolicy/shop/db, ingress rule 0: a.yaml:4:"), "{printed}");
+    assert!(printed.contains("b.yaml:2:1: ") && printed.contains("c.yaml:"), "{printed}");
 }
 
 #[test]
 fn wrong_questions_end_with_their_own_codes() {
     let cluster = Cluster::new(&[]);
-    for (args, code, said) in [
+    for (args, code, printed) in [
         (&["--from", "shop/web"][..], 2, "--to"),
         (&WEB_TO_DB[..], 2, "port: TCP needs one"),
         (&["--from", "a/b", "--to", "shop/db", "--port", "1"], 1, "from: there is no pod a/b"),
@@ -475,12 +482,12 @@ fn wrong_questions_end_with_their_own_codes() {
         ),
     ] {
         let (found, text) = cluster.ask(args);
-        assert!(found == code && text.contains(said), "{args:?}: {found} {text}");
+        assert!(found == code && text.contains(printed), "{args:?}: {found} {text}");
     }
 }
 
 #[test]
-fn tables_say_where_they_have_the_answer() {
+fn tables_show_the_cell_of_the_answer() {
     let cluster = Cluster::new(&[("policy.yaml", POLICY)]);
     let question = ["--from", "shop/web", "--to", "shop/db", "--port", "5432"];
     let (code, text) = cluster.ask(&[&question[..], &["--tables"]].concat());

@@ -59,10 +59,10 @@ mod ends;
 mod findings;
 mod one_node;
 mod outcome;
-mod told;
+mod policy_state;
 
 pub use cluster::Cluster;
-pub use connections::{Connections, HostPackets, Packets, Why};
+pub use connections::{Connections, DecisionChange, HostPackets, Packets};
 pub use ends::Ends;
 pub use findings::Finding;
 pub use one_node::on_one_node;

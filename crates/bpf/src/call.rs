@@ -1,4 +1,4 @@
-//! The system call, and what it takes.
+//! The system call `bpf(2)` and its attributes.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ pub(crate) const MAP_UPDATE_BATCH: i64 = 26;
 pub(crate) const LINK_CREATE: i64 = 28;
 pub(crate) const LINK_DETACH: i64 = 34;
 
-/// What a name may have, its end included.
+/// Size of an object name in bytes, terminating zero included (`BPF_OBJ_NAME_LEN`).
 const NAME: usize = 16;
 
 #[repr(C)]
@@ -115,7 +115,8 @@ pub(crate) struct LinkDetach {
     pub(crate) link_fd: u32,
 }
 
-/// What may be handed to the kernel: begins as `union bpf_attr` does for a command, and is without padding.
+/// A structure that may be passed to the kernel: it has the layout of a command's part of `union
+/// bpf_attr`, and no padding.
 pub(crate) trait Attributes {}
 impl Attributes for MapCreate {}
 impl Attributes for MapElement {}
@@ -130,33 +131,35 @@ impl Attributes for LinkDetach {}
 /// Calls `bpf(2)`.
 ///
 /// # Safety
-/// Each pointer in `attributes` refers to memory that outlives the call and is at least as large as the kernel reads or writes for
-/// this command. Memory that the kernel writes is not borrowed elsewhere.
+/// Each pointer in `attributes` refers to memory that outlives the call and is at least as large as
+/// the kernel reads or writes for this command. No other reference exists to memory that the kernel
+/// writes.
 ///
 /// # Errors
 /// The error of the kernel.
 pub(crate) unsafe fn call<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: `attributes` is `size_of::<T>()` bytes that may be read and written, and the caller vouches for its pointers.
+    // SAFETY: `attributes` is `size_of::<T>()` readable and writable bytes, and the caller
+    // guarantees its pointers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     i32::try_from(result).ok().filter(|result| *result >= 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Calls `bpf(2)` with a command that opens a file descriptor, and takes it.
+/// Calls `bpf(2)` with a command that opens a file descriptor, and returns it.
 ///
 /// # Safety
-/// As for [`call`]; and the command opens a new file descriptor, which its result names.
+/// As for [`call`]. In addition the command opens a new file descriptor and returns its number.
 ///
 /// # Errors
 /// The error of the kernel.
 pub(crate) unsafe fn descriptor<T: Attributes>(command: i64, attributes: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller vouches for the pointers.
+    // SAFETY: the caller guarantees the pointers.
     let number = unsafe { call(command, attributes)? };
-    // SAFETY: the kernel has just opened it, and nothing else in this process knows its number.
+    // SAFETY: the kernel has just opened the descriptor, and nothing else in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 pub(crate) fn number(descriptor: &OwnedFd) -> u32 {
-    // An open descriptor is never negative.
+    // The number of an open descriptor is never negative.
     descriptor.as_raw_fd().cast_unsigned()
 }
 
@@ -164,7 +167,7 @@ pub(crate) fn size(bytes: &[u8]) -> io::Result<u32> {
     u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// The first 15 bytes of a name.
+/// Returns the first 15 bytes of a name, padded with zeros.
 pub(crate) fn name(text: &str) -> [u8; NAME] {
     let mut name = [0; NAME];
     name.iter_mut().zip(text.bytes().take(NAME - 1)).for_each(|(to, from)| *to = from);

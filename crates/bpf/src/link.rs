@@ -1,4 +1,4 @@
-//! Programs at netfilter hooks.
+//! Programs attached to netfilter hooks.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,19 +12,20 @@ use crate::program::Program;
 const LINK_TYPE_NETFILTER: u32 = 10;
 const DEFRAGMENT: u32 = 1;
 
-/// What the kernel tells of a link.
+/// Properties of a link, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NetfilterLinkInfo {
-    /// Its number on this machine.
+    /// Id of the link, unique on this machine.
     pub id: u32,
-    /// The number of its program.
+    /// Id of the attached program.
     pub program: u32,
-    /// Where it is.
+    /// Hook and priority.
     pub at: NetfilterPosition,
 }
 
-/// A program that is attached to a hook of the network namespace of the thread that attached it, as long as this or a pin is there.
+/// A program attached to a netfilter hook, in the network namespace of the thread that attached it.
+/// It stays attached while this value or a pin of the link exists.
 #[derive(Debug)]
 pub struct NetfilterLink(OwnedFd);
 
@@ -32,7 +33,7 @@ impl NetfilterLink {
     /// Attaches a program.
     ///
     /// # Errors
-    /// What the kernel says: `EBUSY` if there is a link already at that place with that priority.
+    /// The kernel's error: `EBUSY` if another link has the same hook and priority.
     pub fn attach(program: &Program, at: NetfilterPosition) -> io::Result<Self> {
         let mut attributes = LinkCreateNetfilter {
             prog_fd: number(&program.0),
@@ -49,44 +50,46 @@ impl NetfilterLink {
         done.map(Self)
     }
 
-    /// A link that has been pinned.
+    /// Opens a pinned link.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no such link.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// netfilter link.
     pub fn open(path: &Path) -> io::Result<Self> {
         let link = Self(object::open(path)?);
         link.info()?;
         Ok(link)
     }
 
-    /// Gives it a name in a BPF file system, which keeps it alive. Who removes the name and closes all that is left detaches the
-    /// program.
+    /// Pins the link in a BPF file system, which keeps the program attached. The kernel detaches
+    /// the program when the pin is removed and every descriptor of the link is closed.
     ///
     /// # Errors
-    /// What the kernel says: there may be something of that name.
+    /// The kernel's error: `EEXIST` if the path exists.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
         object::pin(&self.0, path)
     }
 
-    /// Detaches the program, whoever else holds the link.
+    /// Detaches the program, even if pins or other descriptors of the link exist.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn detach(&self) -> io::Result<()> {
         // SAFETY: the attributes of this command hold no pointers.
         let done = unsafe { call(LINK_DETACH, &mut LinkDetach { link_fd: number(&self.0) }) };
         done.map(drop)
     }
 
-    /// What the kernel tells of it.
+    /// Returns the properties of the link.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no link to netfilter.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// netfilter link.
     pub fn info(&self) -> io::Result<NetfilterLinkInfo> {
         // `struct bpf_link_info`
         let [link_type, id, program, _, family, hook, priority, flags] = object::info(&self.0)?;
         if link_type != LINK_TYPE_NETFILTER {
-            return Err(object::other(format!("a link of type {link_type} is none to netfilter")));
+            return Err(object::other(format!("link type {link_type}, not a netfilter link")));
         }
         let at =
             NetfilterPosition { family, hook, priority: priority.cast_signed(), defragment: flags & DEFRAGMENT != 0 };

@@ -14,26 +14,26 @@ use crate::object;
 const TYPE_ARRAY: u32 = 2;
 const TYPE_PER_CPU_ARRAY: u32 = 6;
 const TYPE_LPM_TRIE: u32 = 11;
-/// Entries take memory only once they are there.
+/// `BPF_F_NO_PREALLOC`: the kernel allocates an entry when it is inserted.
 const NO_PREALLOC: u32 = 1;
-/// Processes may map its memory.
+/// `BPF_F_MMAPABLE`: processes may map the memory of the map.
 const MAPPABLE: u32 = 1 << 10;
-/// No Linux is built for more CPUs.
+/// Largest number of CPUs that Linux can be built for.
 const MAX_CPUS: usize = 8192;
 
-/// What the kernel tells of a map.
+/// Properties of a map, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapInfo {
-    /// Its number on this machine.
+    /// Id of the map, unique on this machine.
     pub id: u32,
-    /// The bytes of a value.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// How many values it has.
+    /// Number of values.
     pub entries: u32,
 }
 
-/// An array of either type.
+/// An array, either plain or per CPU.
 #[derive(Debug)]
 struct Array {
     map: OwnedFd,
@@ -57,7 +57,7 @@ impl Array {
     }
 
     fn open(path: &Path, map_type: u32) -> io::Result<Self> {
-        // An object that is no map is reported with its path.
+        // The error for an object of another type includes the path.
         Self::of(object::open(path)?, map_type).map_err(object::at_path(path))
     }
 
@@ -65,7 +65,9 @@ impl Array {
         // `struct bpf_map_info`
         let [found_type, id, key_size, value_size, entries, _flags] = object::info(&map)?;
         if (found_type, key_size) != (map_type, 4) {
-            return Err(object::other(format!("type {found_type} with keys of {key_size} bytes")));
+            return Err(object::other(format!(
+                "map type {found_type} with {key_size}-byte keys, not the expected array"
+            )));
         }
         Ok(Self { map, info: MapInfo { id, value_size, entries } })
     }
@@ -79,10 +81,13 @@ impl Array {
     }
 }
 
-/// A map of values of one size, numbered from 0. It is there as long as this, a program that uses it, or a pin.
+/// An array of values of one size, with indexes from 0. The kernel keeps the map while this value,
+/// a program that uses it, or a pin exists.
 ///
-/// In a *joined* map they are one behind the other in what is one value to the kernel, so that a program which has the address of the first goes to
-/// any other without asking for it. This process writes them in memory.
+/// For the kernel, a *joined* map is an array with a single value, which contains all values one
+/// after the other. A program that has looked up the address of the first value reaches every other
+/// one by an offset, without another lookup. This process reads and writes the values through a
+/// memory mapping.
 #[derive(Debug)]
 pub struct ArrayMap {
     array: Array,
@@ -90,35 +95,38 @@ pub struct ArrayMap {
 }
 
 impl ArrayMap {
-    /// A map of zeros. Of the name 15 bytes count.
+    /// Creates a map filled with zeros. Only the first 15 bytes of the name are used.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
         Ok(Self { array: Array::create(TYPE_ARRAY, text, value_size, entries, 0)?, joined: None })
     }
 
-    /// A joined map of zeros.
+    /// Creates a joined map filled with zeros.
     ///
     /// # Errors
-    /// What the kernel says, or if all values are too large for one.
+    /// The kernel's error, or [`InvalidInput`](io::ErrorKind::InvalidInput) if all values together
+    /// have 4 GiB or more.
     pub fn create_joined(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
         let bytes = value_size.checked_mul(entries).ok_or(io::ErrorKind::InvalidInput)?;
         Self::join(Array::create(TYPE_ARRAY, text, bytes, 1, MAPPABLE)?, value_size)
     }
 
-    /// A map that has been pinned.
+    /// Opens a pinned map.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no such map.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not an
+    /// array map.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { array: Array::open(path, TYPE_ARRAY)?, joined: None })
     }
 
-    /// A joined map that has been pinned, whose values have so many bytes.
+    /// Opens a pinned joined map whose values have `value_size` bytes.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no such map.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not such
+    /// a map.
     pub fn open_joined(path: &Path, value_size: u32) -> io::Result<Self> {
         Self::join(Array::open(path, TYPE_ARRAY)?, value_size)
     }
@@ -127,7 +135,7 @@ impl ArrayMap {
         let MapInfo { value_size: bytes, entries, .. } = array.info;
         if entries != 1 || value_size == 0 || !bytes.is_multiple_of(value_size) {
             return Err(object::other(format!(
-                "{entries} values of {bytes} bytes, and not one for values of {value_size}"
+                "{entries} values of {bytes} bytes, not one value that joins values of {value_size} bytes"
             )));
         }
         let mapping = Mapping::new(&array.map, bytes as usize)?;
@@ -135,10 +143,10 @@ impl ArrayMap {
         Ok(Self { array, joined: Some(mapping) })
     }
 
-    /// The same map once more.
+    /// Returns another handle of the same map.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn try_clone(&self) -> io::Result<Self> {
         let array = Array::of(self.array.map.try_clone()?, TYPE_ARRAY)?;
         match self.joined {
@@ -151,46 +159,49 @@ impl ArrayMap {
         index as usize * self.array.info.value_size as usize
     }
 
-    /// Gives it a name in a BPF file system, which keeps it alive.
+    /// Pins the map in a BPF file system, which keeps it in existence.
     ///
     /// # Errors
-    /// What the kernel says: there may be something of that name.
+    /// The kernel's error: `EEXIST` if the path exists.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
         object::pin(&self.array.map, path)
     }
 
-    /// What the kernel tells of it.
+    /// Returns the properties of the map.
     #[must_use]
     pub fn info(&self) -> MapInfo {
         self.array.info
     }
 
-    /// The file descriptor, for programs.
+    /// Returns the file descriptor, for programs that use the map.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.array.map.as_raw_fd()
     }
 
-    /// Writes a value. Programs may see a part of it.
+    /// Writes a value. A program that runs meanwhile may see a partly written value.
     ///
     /// # Errors
-    /// If it has not the size of the map's values, or what the kernel says.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the size differs from the map's value size,
+    /// or the kernel's error.
     pub fn write(&self, index: u32, value: &[u8]) -> io::Result<()> {
         self.array.is_size(value.len())?;
         if let Some(joined) = &self.joined {
             return joined.write(self.offset(index), value);
         }
-        // `value` has as many bytes as the kernel reads.
+        // The kernel reads exactly the bytes of `value`.
         let mut attributes = self.array.element(&index, value.as_ptr() as u64);
-        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        // SAFETY: the key and the value outlive the call and have the map's key and value size.
         let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
         done.map(drop)
     }
 
-    /// Writes values one behind the other, in order. Programs may see some of them and a part of one.
+    /// Writes the concatenated `values` to `indexes`, in order. A program that runs meanwhile may
+    /// see some of them, one of them partly written.
     ///
     /// # Errors
-    /// If there are not as many bytes as all of them have, or what the kernel says; some may have been written then.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the length of `values` does not match the
+    /// indexes, or the kernel's error. After an error some of the values may have been written.
     pub fn write_all(&self, indexes: &[u32], values: &[u8]) -> io::Result<()> {
         let value_size = self.array.info.value_size as usize;
         if indexes.len().checked_mul(value_size) != Some(values.len()) {
@@ -204,7 +215,7 @@ impl ArrayMap {
             return all.try_for_each(|(index, value)| joined.write(self.offset(*index), value));
         }
         let count = u32::try_from(indexes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // The kernel reads so many indexes, and so many values.
+        // The kernel reads `count` indexes and `count` values.
         let mut attributes = MapBatch {
             in_batch: 0,
             out_batch: 0,
@@ -215,7 +226,8 @@ impl ArrayMap {
             elem_flags: 0,
             flags: 0,
         };
-        // SAFETY: there are `count` indexes of four bytes and as many values of the map's size; they outlive the call.
+        // SAFETY: both arrays outlive the call: `count` indexes of four bytes, and `count` values
+        // of the map's value size.
         let done = unsafe { call(MAP_UPDATE_BATCH, &mut attributes) };
         done.map(drop)
     }
@@ -223,41 +235,45 @@ impl ArrayMap {
     /// Reads a value.
     ///
     /// # Errors
-    /// If there is no room for exactly that, or what the kernel says.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if `value` does not have the map's value size,
+    /// or the kernel's error.
     pub fn read(&self, index: u32, value: &mut [u8]) -> io::Result<()> {
         self.array.is_size(value.len())?;
         if let Some(joined) = &self.joined {
             return joined.read(self.offset(index), value);
         }
-        // `value` has as many bytes as the kernel writes.
+        // The kernel writes exactly the bytes of `value`.
         let mut attributes = self.array.element(&index, value.as_mut_ptr() as u64);
-        // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+        // SAFETY: the key has four bytes, and the value has room for all bytes that the kernel
+        // writes for this map type.
         let done = unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) };
         done.map(drop)
     }
 }
 
-/// A map that has values of its own for each CPU, each of which a program may change without others changing it at the same time.
+/// An array with a separate copy of each value per CPU. A program updates the copy of its CPU
+/// without races against programs on other CPUs.
 #[derive(Debug)]
 pub struct PerCpuArrayMap {
     array: Array,
-    /// The bytes of a value for all CPUs.
+    /// Size of the copies of a value for all CPUs together.
     bytes: usize,
 }
 
 impl PerCpuArrayMap {
-    /// A map of zeros. Of the name 15 bytes count.
+    /// Creates a map filled with zeros. Only the first 15 bytes of the name are used.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create(text: &str, value_size: u32, entries: u32) -> io::Result<Self> {
         Self::of(Array::create(TYPE_PER_CPU_ARRAY, text, value_size, entries, 0)?)
     }
 
-    /// A map that has been pinned.
+    /// Opens a pinned map.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no such map.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// per-CPU array map.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::of(Array::open(path, TYPE_PER_CPU_ARRAY)?)
     }
@@ -267,55 +283,56 @@ impl PerCpuArrayMap {
         Ok(Self { array, bytes: possible_cpus()? * value_size })
     }
 
-    /// Gives it a name in a BPF file system, which keeps it alive.
+    /// Pins the map in a BPF file system, which keeps it in existence.
     ///
     /// # Errors
-    /// What the kernel says: there may be something of that name.
+    /// The kernel's error: `EEXIST` if the path exists.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
         object::pin(&self.array.map, path)
     }
 
-    /// What the kernel tells of it.
+    /// Returns the properties of the map.
     #[must_use]
     pub fn info(&self) -> MapInfo {
         self.array.info
     }
 
-    /// The file descriptor, for programs.
+    /// Returns the file descriptor, for programs that use the map.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.array.map.as_raw_fd()
     }
 
-    /// The values of all CPUs one behind the other, each filled up to a multiple of 8 bytes.
+    /// Returns the values of all CPUs, one after the other, each padded to a multiple of 8 bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn read(&self, index: u32) -> io::Result<Vec<u8>> {
         let mut values = vec![0; self.bytes];
-        // The kernel writes a value for each CPU that there can be.
+        // The kernel writes a value for each possible CPU.
         let mut attributes = self.array.element(&index, values.as_mut_ptr() as u64);
-        // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+        // SAFETY: the key has four bytes, and the value has room for all bytes that the kernel
+        // writes for this map type.
         unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) }?;
         Ok(values)
     }
 
-    /// Makes the values of all CPUs zeros.
+    /// Sets the values of all CPUs to zero.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn clear(&self, index: u32) -> io::Result<()> {
         let values = vec![0_u8; self.bytes];
-        // The kernel reads a value for each CPU that there can be.
+        // The kernel reads a value for each possible CPU.
         let mut attributes = self.array.element(&index, values.as_ptr() as u64);
-        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        // SAFETY: the key has four bytes, and the values of all possible CPUs outlive the call.
         let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
         done.map(drop)
     }
 }
 
-/// A map of values of one size by the beginnings of keys, of which the longest counts. A key is four bytes that say how many bits of what
-/// is behind them count.
+/// A longest-prefix-match trie with values of one size (`BPF_MAP_TYPE_LPM_TRIE`). A key consists of
+/// the prefix length in bits (4 bytes, native byte order) and the data that it applies to.
 #[derive(Debug)]
 pub struct PrefixMap {
     map: OwnedFd,
@@ -324,10 +341,10 @@ pub struct PrefixMap {
 }
 
 impl PrefixMap {
-    /// An empty map. Of the name 15 bytes count.
+    /// Creates an empty map. Only the first 15 bytes of the name are used.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create(text: &str, key_size: u32, value_size: u32, entries: u32) -> io::Result<Self> {
         let mut attributes = MapCreate {
             map_type: TYPE_LPM_TRIE,
@@ -343,38 +360,41 @@ impl PrefixMap {
         Ok(Self { map: unsafe { descriptor(MAP_CREATE, &mut attributes) }?, key_size, value_size })
     }
 
-    /// The file descriptor, for programs.
+    /// Returns the file descriptor, for programs that use the map.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.map.as_raw_fd()
     }
 
-    /// Writes the value of a key.
+    /// Adds a key with its value, or replaces the value.
     ///
     /// # Errors
-    /// If either has not the size of the map's, or what the kernel says.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if the key or the value has another size than
+    /// the map's, or the kernel's error.
     pub fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         if (key.len(), value.len()) != (self.key_size as usize, self.value_size as usize) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // Both have as many bytes as the kernel reads.
+        // The kernel reads exactly the bytes of both.
         let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
         let mut attributes = MapElement { map_fd: number(&self.map), padding: 0, key, value, flags: 0 };
-        // SAFETY: the key and the value outlive the call and have the sizes of the map's.
+        // SAFETY: the key and the value outlive the call and have the map's key and value size.
         let done = unsafe { call(MAP_UPDATE_ELEM, &mut attributes) };
         done.map(drop)
     }
 }
 
-/// For how many CPUs the kernel keeps values: what it overwrites with the zeros of a new map.
+/// Returns the number of possible CPUs. The kernel writes the value of a new map, zeros, once per
+/// CPU over a buffer filled with ones.
 fn possible_cpus() -> io::Result<usize> {
     const VALUE: usize = 8;
     let probe = Array::create(TYPE_PER_CPU_ARRAY, "cpus", 8, 1, 0)?;
     let mut values = vec![u8::MAX; VALUE * MAX_CPUS];
     let index = 0;
-    // There is room for the values of more CPUs than Linux can have.
+    // The buffer has room for the largest number of CPUs that Linux can have.
     let mut attributes = probe.element(&index, values.as_mut_ptr() as u64);
-    // SAFETY: the key is four bytes, and the value has room for all that the kernel writes of this type of map.
+    // SAFETY: the key has four bytes, and the value has room for all bytes that the kernel writes
+    // for this map type.
     unsafe { call(MAP_LOOKUP_ELEM, &mut attributes) }?;
     Ok(values.iter().take_while(|byte| **byte == 0).count() / VALUE)
 }

@@ -12,121 +12,128 @@ use crate::object;
 const TYPE_SOCKET_FILTER: u32 = 1;
 const TYPE_SCHED_CLS: u32 = 3;
 const TYPE_NETFILTER: u32 = 32;
-/// How much of what the verifier says is kept: its last words are why.
+/// Size of the verifier log in bytes. The reason of a rejection is at its end.
 const LOG: usize = 1 << 20;
-/// The bytes of `struct nf_hook_state`, of which a run is told the hook and the family.
+/// Size of `struct nf_hook_state` in bytes. A test run sets its hook and family, the first two
+/// bytes.
 const HOOK_STATE: usize = 48;
 
-/// A program that the verifier has taken.
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program(pub(crate) OwnedFd);
 
-/// What a program did.
+/// Result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TestRun {
-    /// What it returned, the last time.
+    /// Return value of the last repetition.
     pub result: u32,
-    /// How long it took, as a mean of all runs.
+    /// Mean duration of a repetition.
     pub nanoseconds: u32,
 }
 
-/// What the kernel tells of a program.
+/// Properties of a program, as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProgramInfo {
-    /// Its number on this machine.
+    /// Id of the program, unique on this machine.
     pub id: u32,
-    /// How many instructions the verifier has looked at.
+    /// Number of instructions that the verifier has examined; 0 if the kernel does not report it.
     pub verified: u32,
 }
 
 impl Program {
-    /// Loads a program of the kind that classifies packets at interfaces. Of the name 15 bytes count.
+    /// Loads a traffic classifier (`BPF_PROG_TYPE_SCHED_CLS`). Only the first 15 bytes of the name
+    /// are used.
     ///
     /// # Errors
-    /// What the kernel says, and what its verifier says.
+    /// The kernel's error, with the last lines of the verifier log.
     pub fn load_classifier(text: &str, instructions: &[u8]) -> io::Result<Self> {
         load(TYPE_SCHED_CLS, 0, text, c"Apache-2.0", instructions)
     }
 
-    /// Loads a socket filter, which the match `bpf` of netfilter's rules asks as well. Of the name 15 bytes count. The kernel lets only
-    /// those read its structures whose licence it takes for compatible with its own.
+    /// Loads a socket filter, which iptables rules can run with the match `bpf`. Only the first 15
+    /// bytes of the name are used. The program may read kernel structures only if the kernel
+    /// regards its licence as compatible with the GPL.
     ///
     /// # Errors
-    /// What the kernel says, and what its verifier says.
+    /// The kernel's error, with the last lines of the verifier log.
     pub fn load_socket_filter(text: &str, license: &CStr, instructions: &[u8]) -> io::Result<Self> {
         load(TYPE_SOCKET_FILTER, 0, text, license, instructions)
     }
 
-    /// The same program by another file descriptor.
+    /// Returns another file descriptor of the same program.
     ///
     /// # Errors
-    /// If there are too many.
+    /// If the process has too many open file descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
 
-    /// The number of its file descriptor.
+    /// Returns the number of the file descriptor.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Loads a program for netfilter hooks. Of the name 15 bytes count. The kernel lets only those read its structures and call its
-    /// functions whose licence it takes for compatible with its own.
+    /// Loads a program for netfilter hooks. Only the first 15 bytes of the name are used. The
+    /// program may read kernel structures and call kernel functions only if the kernel regards its
+    /// licence as compatible with the GPL.
     ///
     /// # Errors
-    /// What the kernel says, and what its verifier says.
+    /// The kernel's error, with the last lines of the verifier log.
     pub fn load_netfilter(text: &str, license: &CStr, instructions: &[u8]) -> io::Result<Self> {
         load(TYPE_NETFILTER, ATTACH_NETFILTER, text, license, instructions)
     }
 
-    /// A program that has been pinned.
+    /// Opens a pinned program.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// program of a supported type.
     pub fn open(path: &Path) -> io::Result<Self> {
         let program = Self(object::open(path)?);
         program.info()?;
         Ok(program)
     }
 
-    /// Gives it a name in a BPF file system, which keeps it alive.
+    /// Pins the program in a BPF file system, which keeps it in existence.
     ///
     /// # Errors
-    /// What the kernel says: there may be something of that name.
+    /// The kernel's error: `EEXIST` if the path exists.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
         object::pin(&self.0, path)
     }
 
-    /// What the kernel tells of it.
+    /// Returns the properties of the program.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no program.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// program of a supported type.
     pub fn info(&self) -> io::Result<ProgramInfo> {
-        // `struct bpf_prog_info`: the second word, and the one behind 216 bytes.
+        // `struct bpf_prog_info`: `id` is the second word, and `verified_insns` is at byte 216.
         let words: [u32; 58] = object::info(&self.0)?;
         let [prog_type, id, .., verified, _, _, _] = words;
         if ![TYPE_SOCKET_FILTER, TYPE_SCHED_CLS, TYPE_NETFILTER].contains(&prog_type) {
-            return Err(object::other(format!("type {prog_type} is no program of ours")));
+            return Err(object::other(format!("program type {prog_type} is not supported")));
         }
         Ok(ProgramInfo { id, verified })
     }
 
-    /// Runs a classifier or a socket filter on a packet, beginning with its Ethernet header, so many times.
+    /// Runs a classifier or a socket filter `times` times on a packet, which begins with its
+    /// Ethernet header.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn test_run(&self, packet: &[u8], times: u32) -> io::Result<TestRun> {
         self.run(packet, &[], times)
     }
 
-    /// Runs a program for netfilter hooks on a packet, beginning with its IP header, so many times. It is at the loopback
-    /// interface, and connection tracking does not know it.
+    /// Runs a program for netfilter hooks `times` times on a packet, which begins with its IP
+    /// header. The packet is on the loopback interface and has no conntrack entry.
     ///
     /// # Errors
-    /// What the kernel says: kernels know it from 6.4 on.
+    /// The kernel's error. Linux supports this from 6.4 on.
     pub fn test_run_netfilter(&self, at: NetfilterPosition, packet: &[u8], times: u32) -> io::Result<TestRun> {
         let mut state = [0; HOOK_STATE];
         let [hook, family, ..] = &mut state;
@@ -150,7 +157,8 @@ impl Program {
             ctx_in: if context.is_empty() { 0 } else { context.as_ptr() as u64 },
             ctx_out: 0,
         };
-        // SAFETY: the packet and the context outlive the call and have the lengths stated; nothing is written.
+        // SAFETY: the packet and the context outlive the call and have the stated lengths; the
+        // kernel writes to neither.
         unsafe { call(PROG_TEST_RUN, &mut attributes) }?;
         Ok(TestRun { result: attributes.retval, nanoseconds: attributes.duration })
     }
@@ -178,23 +186,25 @@ fn load(
             prog_ifindex: 0,
             expected_attach_type,
         };
-        // SAFETY: the instructions, the licence, and the log outlive the call and have the lengths stated; it opens a descriptor.
+        // SAFETY: the instructions, the licence and the log outlive the call and have the stated
+        // lengths; it opens a descriptor.
         unsafe { descriptor(PROG_LOAD, &mut attributes) }
     };
     let error = match load(&mut []) {
         Ok(program) => return Ok(Program(program)),
         Err(error) => error,
     };
-    // Once more, to hear why.
+    // The second attempt logs the reason.
     let mut log = vec![0; LOG];
     if let Ok(program) = load(&mut log) {
         return Ok(Program(program));
     }
-    let said = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
-    let last: Vec<&str> = said.trim_end().lines().rev().take(12).collect();
+    let output = String::from_utf8_lossy(log.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
+    let last: Vec<&str> = output.trim_end().lines().rev().take(12).collect();
     let last: Vec<&str> = last.into_iter().rev().collect();
     if last.is_empty() {
-        // What the verifier was not asked about, such as whether this process may load programs.
+        // The kernel refused the program before verification, for example because of a missing
+        // capability.
         return Err(error);
     }
     Err(io::Error::new(error.kind(), format!("{error}: {}", last.join("\n"))))

@@ -1,4 +1,4 @@
-//! Ring buffers: what programs tell this process.
+//! Ring buffers: records from programs to this process.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -10,34 +10,36 @@ use crate::mapping::Mapping;
 use crate::object;
 
 const TYPE_RINGBUF: u32 = 27;
-/// In the length of a record: it is still being written.
+/// Flag in the length of a record: the program is still writing it.
 const BUSY: u32 = 1 << 31;
-/// It was given up.
+/// Flag in the length of a record: the program has discarded it.
 const DISCARDED: u32 = 1 << 30;
-/// The length of a record and where its page is.
+/// Size of a record header in bytes: the length and the page offset.
 const HEADER: usize = 8;
 
-/// A ring of bytes into which programs write records, and one process reads them. It is there as long as this, a program that uses
-/// it, or a pin; so is how far it has been read.
+/// A ring buffer into which programs write records, and which one process reads. The kernel keeps
+/// the ring and its read position while this value, a program that uses the ring, or a pin exists.
 ///
-/// Becomes readable when a program writes what the reader had not to read yet.
+/// For `poll`, the descriptor is readable while the ring holds unread records.
 #[derive(Debug)]
 pub struct RingBuffer {
     map: OwnedFd,
     info: MapInfo,
-    /// How far it has been read.
+    /// Page with the read position.
     consumer: Mapping,
-    /// How far it has been written.
+    /// Page with the write position.
     producer: Mapping,
-    /// The records, twice one behind the other, so that none is in two pieces.
+    /// The records. The kernel maps the ring twice in a row, so a record that wraps around is
+    /// contiguous.
     data: Mapping,
 }
 
 impl RingBuffer {
-    /// An empty ring of so many bytes: a power of two, and at least a page. Of the name 15 bytes count.
+    /// Creates an empty ring of `bytes` bytes: a power of two, and at least a page. Only the first
+    /// 15 bytes of the name are used.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create(text: &str, bytes: u32) -> io::Result<Self> {
         let mut attributes = MapCreate {
             map_type: TYPE_RINGBUF,
@@ -53,10 +55,11 @@ impl RingBuffer {
         Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?)
     }
 
-    /// A ring that has been pinned.
+    /// Opens a pinned ring.
     ///
     /// # Errors
-    /// What the kernel says, or if it is no ring.
+    /// The kernel's error, or [`InvalidData`](io::ErrorKind::InvalidData) if the object is not a
+    /// ring buffer.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::of(object::open(path)?).map_err(object::at_path(path))
     }
@@ -65,62 +68,64 @@ impl RingBuffer {
         // `struct bpf_map_info`
         let [found_type, id, _key_size, value_size, entries, _flags] = object::info(&map)?;
         if found_type != TYPE_RINGBUF {
-            return Err(object::other(format!("type {found_type}, and not a ring buffer")));
+            return Err(object::other(format!("map type {found_type}, not a ring buffer")));
         }
         let page = page_size()?;
         let consumer = Mapping::new(&map, page)?;
-        // The kernel lets nobody else write there.
+        // The kernel allows writing to the first page only.
         let producer = Mapping::read_only(&map, page, page)?;
         let data = Mapping::read_only(&map, 2 * entries as usize, 2 * page)?;
         Ok(Self { map, info: MapInfo { id, value_size, entries }, consumer, producer, data })
     }
 
-    /// The same ring once more. Only one of the two may be read.
+    /// Returns another handle of the same ring, with the same read position. Only one of the two
+    /// may be read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn try_clone(&self) -> io::Result<Self> {
         Self::of(self.map.try_clone()?)
     }
 
-    /// Gives it a name in a BPF file system, which keeps it alive.
+    /// Pins the ring in a BPF file system, which keeps it in existence.
     ///
     /// # Errors
-    /// What the kernel says: there may be something of that name.
+    /// The kernel's error: `EEXIST` if the path exists.
     pub fn pin(&self, path: &Path) -> io::Result<()> {
         object::pin(&self.map, path)
     }
 
-    /// What the kernel tells of it; the entries are its bytes.
+    /// Returns the properties of the ring; `entries` is its size in bytes.
     #[must_use]
     pub fn info(&self) -> MapInfo {
         self.info
     }
 
-    /// The file descriptor, for programs.
+    /// Returns the file descriptor, for programs that use the ring.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.map.as_raw_fd()
     }
 
-    /// Hands out all records that have been written, oldest first. Nobody else may read meanwhile.
+    /// Passes all complete records to `each`, oldest first. No other process or handle may read at
+    /// the same time.
     ///
     /// # Errors
-    /// If what is there cannot be a record: nothing behind it is read then, now or later.
+    /// If a record header is invalid. The ring then stays at this record: later calls fail as well.
     pub fn read(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let size = self.info.entries as usize;
         let mut record = Vec::new();
         let mut at = self.consumer.load(0)?;
         while at < self.producer.load(0)? {
             let begin = usize::try_from(at % size as u64).map_err(io::Error::other)?;
-            // It is written last, when all of the record is there.
+            // The kernel clears the flag last, when the record is complete.
             let header = self.data.load_half(begin)?;
             if header & BUSY != 0 {
                 break;
             }
             let length = (header & !(BUSY | DISCARDED)) as usize;
             if length > size {
-                return Err(object::other(format!("a record of {length} bytes in a ring of {size}")));
+                return Err(object::other(format!("invalid record of {length} bytes in a ring of {size} bytes")));
             }
             if header & DISCARDED == 0 {
                 record.resize(length, 0);
@@ -141,7 +146,7 @@ impl AsFd for RingBuffer {
 }
 
 fn page_size() -> io::Result<usize> {
-    // SAFETY: it reads nothing of this process.
+    // SAFETY: the call accesses no memory of this process.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).map_err(|_| io::Error::last_os_error())
 }

@@ -1,5 +1,5 @@
-//! Maps and programs in this kernel; it takes root.
-#![allow(clippy::unwrap_used, reason = "what cannot be fails the test")]
+//! Maps and programs in the running kernel; requires root.
+#![allow(clippy::unwrap_used, reason = "an unexpected error fails the test")]
 
 use std::io::ErrorKind;
 
@@ -59,7 +59,7 @@ fn joined_values_are_one_to_the_kernel() {
     assert!(map.write(6, &[0; 1024]).is_err() && map.read(u32::MAX, &mut value).is_err(), "there is no seventh");
     assert_eq!(map.write(0, &[0; 8]).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(ArrayMap::create_joined("too_large", u32::MAX, 2).is_err());
-    // r0 = the fourth byte of the last value, found from the first
+    // r0 = the fourth byte of the last value, addressed relative to the first
     let bytes = [
         [0x62, 0x0a, 0xfc, 0xff, 0, 0, 0, 0],
         [0xbf, 0xa2, 0, 0, 0, 0, 0, 0],
@@ -88,8 +88,9 @@ fn each_cpu_has_values() {
     assert_eq!((map.info().value_size, map.info().entries), (12, 2));
 }
 
-/// Writes the 8 bytes of a number on the stack into a ring; returns what the kernel says of that.
-fn tells(ring: &RingBuffer, number: i32) -> Program {
+/// Returns a program that writes an 8-byte number from its stack into a ring and returns the
+/// kernel's result.
+fn program_that_writes(ring: &RingBuffer, number: i32) -> Program {
     let [a, b, c, d] = number.to_ne_bytes();
     let bytes = [
         // *(u64 *)(r10 - 8) = NUMBER
@@ -110,14 +111,14 @@ fn tells(ring: &RingBuffer, number: i32) -> Program {
     Program::load_classifier("tells", &bytes).unwrap()
 }
 
-fn told(ring: &mut RingBuffer) -> Vec<u64> {
-    let mut told = Vec::new();
-    ring.read(|record| told.push(u64::from_ne_bytes(record.try_into().unwrap()))).unwrap();
-    told
+fn read_numbers(ring: &mut RingBuffer) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    ring.read(|record| numbers.push(u64::from_ne_bytes(record.try_into().unwrap()))).unwrap();
+    numbers
 }
 
 #[test]
-fn what_programs_tell_is_read_once_and_in_order() {
+fn records_of_programs_are_read_once_and_in_order() {
     const BYTES: u32 = 4096;
     let is_readable = |ring: &RingBuffer| {
         let mut fds = [PollFd::new(ring, PollFlags::IN)];
@@ -125,26 +126,31 @@ fn what_programs_tell_is_read_once_and_in_order() {
     };
     let mut ring = RingBuffer::create("ring", BYTES).unwrap();
     assert_eq!(ring.info().entries, BYTES);
-    assert!(told(&mut ring).is_empty() && !is_readable(&ring));
-    let tell = |ring: &RingBuffer, number| tells(ring, number).test_run(&[0; 64], 1).unwrap().result;
-    assert_eq!((tell(&ring, 7), tell(&ring, 8)), (0, 0));
+    assert!(read_numbers(&mut ring).is_empty() && !is_readable(&ring));
+    let write_number =
+        |ring: &RingBuffer, number| program_that_writes(ring, number).test_run(&[0; 64], 1).unwrap().result;
+    assert_eq!((write_number(&ring, 7), write_number(&ring, 8)), (0, 0));
     assert!(is_readable(&ring));
-    assert_eq!(told(&mut ring), [7, 8]);
-    assert!(told(&mut ring).is_empty() && !is_readable(&ring));
-    // Past its end, more than once: each record takes 16 bytes.
+    assert_eq!(read_numbers(&mut ring), [7, 8]);
+    assert!(read_numbers(&mut ring).is_empty() && !is_readable(&ring));
+    // Wrap around the end several times: each record occupies 16 bytes.
     for round in 0..600 {
-        assert_eq!((tell(&ring, round), told(&mut ring)), (0, vec![u64::try_from(round).unwrap()]));
+        assert_eq!((write_number(&ring, round), read_numbers(&mut ring)), (0, vec![u64::try_from(round).unwrap()]));
     }
-    // What has no room is not written over what has not been read.
-    let many = tells(&ring, 5).test_run(&[0; 64], 300).unwrap();
+    // In a full ring, new records are dropped and unread ones are kept.
+    let many = program_that_writes(&ring, 5).test_run(&[0; 64], 300).unwrap();
     assert_ne!(many.result, 0);
-    let told_then = told(&mut ring);
-    assert!(told_then.iter().all(|number| *number == 5));
-    assert!((240..=256).contains(&told_then.len()), "{}", told_then.len());
-    assert_eq!((tell(&ring, 9), told(&mut ring)), (0, vec![9]));
-    assert_eq!(tell(&ring, 10), 0);
+    let read = read_numbers(&mut ring);
+    assert!(read.iter().all(|number| *number == 5));
+    assert!((240..=256).contains(&read.len()), "{}", read.len());
+    assert_eq!((write_number(&ring, 9), read_numbers(&mut ring)), (0, vec![9]));
+    assert_eq!(write_number(&ring, 10), 0);
     let mut other = ring.try_clone().unwrap();
-    assert_eq!((told(&mut other), told(&mut ring)), (vec![10], vec![]), "it is known how far it was read");
+    assert_eq!(
+        (read_numbers(&mut other), read_numbers(&mut ring)),
+        (vec![10], vec![]),
+        "it is known how far it was read"
+    );
     assert!(RingBuffer::create("odd", BYTES + 1).is_err(), "no power of two");
 }
 
@@ -159,7 +165,7 @@ fn programs_for_hooks_run() {
     let info = program.info().unwrap();
     assert_ne!(info.id, 0);
     assert_eq!(info.verified, 2);
-    // NF_STOLEN would lose the packet.
+    // The verifier rejects NF_STOLEN: the packet would be lost.
     let error = Program::load_netfilter("steal", c"Apache-2.0", &returns(2)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
@@ -173,14 +179,14 @@ fn programs_run() {
 }
 
 #[test]
-fn what_the_verifier_says_is_told() {
+fn errors_contain_the_output_of_the_verifier() {
     // exit, without a result
     let error = Program::load_classifier("empty", &[0x95, 0, 0, 0, 0, 0, 0, 0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
     assert!(error.to_string().contains("R0 !read_ok"), "{error}");
-    let unseen = Program::load_classifier("none", &[]).unwrap_err();
+    let empty = Program::load_classifier("none", &[]).unwrap_err();
     assert_eq!(
-        unseen.to_string(),
+        empty.to_string(),
         std::io::Error::from_raw_os_error(7).to_string(),
         "it did not get as far as the verifier"
     );

@@ -20,7 +20,7 @@ const OF_NODE: u32 = 100;
 /// Number of the endpoints of an app, each of which has a policy.
 const OF_APP: u32 = 10;
 
-/// The endpoint of this number, of an app.
+/// Returns the endpoint with this number, which belongs to an app.
 fn endpoint(number: u32, app: u32, interner: &mut Interner) -> Update {
     let host = if number < OF_NODE { HERE } else { "there" };
     let key = WorkloadEndpointKey::new(host, "k8s", &format!("shop/pod-{number}"), "eth0");
@@ -33,7 +33,7 @@ fn endpoint(number: u32, app: u32, interner: &mut Interner) -> Update {
     Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).expect("a valid endpoint")))
 }
 
-/// The policy of an app, which allows another app.
+/// Returns the policy of an app, which allows another app.
 fn policy(app: u32, client: u32) -> Update {
     let selector = |app: u32| Selector::parse(&format!("app == 'app-{app}'")).expect("a selector");
     let rule = Rule {
@@ -45,7 +45,7 @@ fn policy(app: u32, client: u32) -> Update {
     Update::Policy(id, Some(Valid::new(policy).expect("a valid policy")))
 }
 
-/// A cluster of so many endpoints, with a policy for each app.
+/// Returns a cluster of so many endpoints, with a policy for each app.
 fn cluster(endpoints: u32, interner: &mut Interner) -> Vec<Update> {
     let apps = endpoints / OF_APP;
     let endpoints = (0..endpoints).map(|number| endpoint(number, number % apps, interner));
@@ -72,9 +72,9 @@ fn snapshot(c: &mut Criterion) {
     }
 }
 
-/// Two updates in turn, each flushed alone.
-fn in_turn(c: &mut Criterion, what: &str, change: impl Fn(u32, &mut Interner) -> [Update; 2]) {
-    let mut group = c.benchmark_group(what);
+/// Measures two updates in turn, each followed by a flush.
+fn in_turn(c: &mut Criterion, name: &str, change: impl Fn(u32, &mut Interner) -> [Update; 2]) {
+    let mut group = c.benchmark_group(name);
     group.throughput(Throughput::Elements(2));
     for endpoints in [1_000, 10_000] {
         group.bench_function(BenchmarkId::from_parameter(endpoints), |b| {
@@ -91,7 +91,7 @@ fn in_turn(c: &mut Criterion, what: &str, change: impl Fn(u32, &mut Interner) ->
     }
 }
 
-/// An endpoint of another node moves from one IP set of this node to another, and back.
+/// Moves an endpoint of another node from one IP set of this node to another, and back.
 fn label_change(c: &mut Criterion) {
     in_turn(c, "LabelChange", |endpoints, interner| {
         let last = endpoints - 1;
@@ -99,7 +99,7 @@ fn label_change(c: &mut Criterion) {
     });
 }
 
-/// The policy of endpoints of this node allows another app, and then the first one again.
+/// Changes the policy of this node's endpoints to allow another app, and back.
 fn policy_change(c: &mut Criterion) {
     in_turn(c, "PolicyChange", |_, _| [policy(0, 2), policy(0, 1)]);
 }

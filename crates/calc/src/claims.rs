@@ -55,8 +55,8 @@ impl Claims {
         Self { treatment, ..Self::default() }
     }
 
-    /// The claims in a cluster of exactly these objects, and its endpoints with confirmed addresses. Calls `confirmed` with
-    /// each of these.
+    /// Returns the claims in a cluster of exactly these objects, and its endpoints with confirmed
+    /// addresses. Calls `confirmed` with each of these.
     fn of<'u>(
         objects: impl IntoIterator<Item = &'u Update>,
         mut confirmed: impl FnMut(&WorkloadEndpointKey, &WorkloadEndpoint),
@@ -77,17 +77,17 @@ impl Claims {
         (claims, members)
     }
 
-    /// Whether the addresses of the endpoint are claims.
+    /// Reports whether the addresses of the endpoint are claims.
     pub(crate) fn is_unproven(&self, key: &WorkloadEndpointKey) -> bool {
         self.claimants.get(key).is_some_and(|claimant| claimant.value.claimed_by().is_some())
     }
 
-    /// Whether an endpoint with claims is of this node.
+    /// Reports whether an endpoint with claims is on this node.
     pub(crate) fn names(&self, node: &str) -> bool {
         self.claimants.keys().any(|key| key.host() == node)
     }
 
-    /// Files the claims of an endpoint; [`Claims::flush`] validates them.
+    /// Records the claims of an endpoint; [`Claims::flush`] validates them.
     pub(crate) fn on_claim(&mut self, key: &WorkloadEndpointKey, value: Arc<WorkloadEndpoint>) {
         self.withdraw(key);
         for address in claimed(&value) {
@@ -116,7 +116,7 @@ impl Claims {
         self.stale.remove(key);
     }
 
-    /// The confirmed addresses of an endpoint change.
+    /// Records a change of the confirmed addresses of an endpoint.
     pub(crate) fn on_confirmed(
         &mut self,
         before: impl IntoIterator<Item = Cidr>,
@@ -136,7 +136,7 @@ impl Claims {
         }
     }
 
-    /// The endpoints of which the platform confirms that they have the address.
+    /// Returns the endpoints for which the platform confirms the address.
     fn confirmed<'i>(
         &self,
         holders: &Holders<'i, ItemId>,
@@ -220,10 +220,10 @@ impl Claims {
             return Vec::new();
         }
         let (stale, holders) = (std::mem::take(&mut self.stale), members.holders());
-        stale.into_iter().filter_map(|key| self.judge(&key, &holders).map(|value| (key, value))).collect()
+        stale.into_iter().filter_map(|key| self.evaluate(&key, &holders).map(|value| (key, value))).collect()
     }
 
-    fn judge(
+    fn evaluate(
         &mut self,
         key: &WorkloadEndpointKey,
         holders: &Holders<'_, ItemId>,
@@ -257,7 +257,7 @@ impl Claims {
         Some(Some(Arc::new(value)))
     }
 
-    /// The reason why a claim does not count.
+    /// Returns the reason why a claim does not count, if any.
     fn flaw(&self, key: &WorkloadEndpointKey, address: IpAddr, holders: &Holders<'_, ItemId>) -> Option<ClaimFlaw> {
         if self.treatment == AddressClaims::Any {
             return None;
@@ -350,7 +350,7 @@ pub(crate) fn has_claims(key: &WorkloadEndpointKey, value: &WorkloadEndpoint) ->
     value.claimed_by().is_some() || (key.orchestrator() == "k8s" && floating(value).next().is_some())
 }
 
-/// The addresses that an endpoint claims.
+/// Returns the addresses that an endpoint claims.
 fn claimed(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     let own = value.nets().filter(|_| value.claimed_by().is_some());
     own.map(Cidr::address).chain(floating(value))
@@ -361,7 +361,7 @@ fn floating(value: &WorkloadEndpoint) -> impl Iterator<Item = IpAddr> + '_ {
     extras.into_iter().flat_map(|extras| extras.ipv4_nat.iter().chain(&extras.ipv6_nat)).map(|nat| nat.external)
 }
 
-/// The namespace of a pod; endpoints of other orchestrators have none.
+/// Returns the namespace of a pod; `None` for endpoints of other orchestrators.
 fn namespace_of(key: &WorkloadEndpointKey) -> Option<&str> {
     let pod = Some(key.workload()).filter(|_| key.orchestrator() == "k8s")?;
     pod.split_once('/').map(|(namespace, _)| namespace)

@@ -58,7 +58,7 @@ pub enum ReadyFlag {
 }
 
 impl ReadyFlag {
-    /// Whether a datastore with this flag is ready; `None` if it has none.
+    /// Reports whether a datastore with this flag is ready; `None` if it has no flag.
     pub(crate) fn is_ready(self, flag: Option<bool>) -> bool {
         match self {
             Self::Optional => flag != Some(false),
@@ -95,10 +95,10 @@ pub struct GraphConfig {
     pub program_no_encap_routes: bool,
     /// Source of the nodes of workload addresses.
     pub route_source: RouteSource,
-    /// When routes are calculated. Pools need them for VXLAN, and for other routes that are
-    /// programmed here; `WireGuard` and eBPF need them always.
+    /// Condition for the calculation of routes. Pools need routes for VXLAN and for the other
+    /// routes that are programmed here. `WireGuard` and eBPF always need them.
     pub routes: Demand,
-    /// When the ends of VXLAN tunnels are calculated.
+    /// Condition for the calculation of VXLAN tunnel ends.
     pub vteps: Demand,
     /// Most members that the selectors of one policy or profile may match in total; [`GraphConfig::POLICY_MEMBERS`] by default.
     /// Each IP set of the rules counts, and in it each network of each endpoint and network set that its selector matches. A
@@ -110,7 +110,7 @@ impl GraphConfig {
     /// Default of [`GraphConfig::policy_members`].
     pub const POLICY_MEMBERS: u64 = 1_000_000;
 
-    /// Felix's defaults for a node, but for a datastore without a ready flag, which is ready.
+    /// Returns Felix's defaults for a node. One differs: a datastore without a ready flag is ready.
     ///
     /// ```
     /// use tortie_calc::{Graph, GraphConfig, ReadyFlag};

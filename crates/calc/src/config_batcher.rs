@@ -39,12 +39,12 @@ impl ConfigBatcher {
         }
     }
 
-    /// A parameter for all nodes.
+    /// Records a parameter for all nodes; `None` removes it.
     pub(crate) fn on_global(&mut self, name: &ConfigName, value: Option<&Arc<str>>) {
         self.dirty |= set(&mut self.global, name, value);
     }
 
-    /// A parameter for one node, perhaps this one.
+    /// Records a parameter for one node, perhaps this one; `None` removes it.
     pub(crate) fn on_host(&mut self, key: &HostConfigKey, value: Option<&Arc<str>>) {
         if key.host == self.hostname {
             self.dirty |= set(&mut self.host, &key.name, value);
@@ -60,7 +60,7 @@ impl ConfigBatcher {
         self.dirty |= was.as_ref() != value;
     }
 
-    /// A node, perhaps this one.
+    /// Records a node, perhaps this one; `None` removes it.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
         if *name == self.hostname {
             let labels = node.map(|node| node.labels.clone());
@@ -69,16 +69,18 @@ impl ConfigBatcher {
         }
     }
 
-    /// Whether the datastore may be used. Every change sends the configuration, with
+    /// Sets the ready flag of the datastore; `None` if it has none. A change sends the
+    /// configuration, with
     /// [`DesiredUpdate::DatastoreNotReady`](tortie_model::desired::DesiredUpdate::DatastoreNotReady)
-    /// before it if the datastore is not ready.
+    /// before it if the datastore must not be used.
     pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
         let ready = self.ready_flag.is_ready(ready);
         self.dirty |= ready != self.ready;
         self.ready = ready;
     }
 
-    /// Sends the configuration if it has changed. Valid once the datastore has been read.
+    /// Sends the configuration if it has changed. Must not be called before the datastore has been
+    /// read completely.
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
         if !std::mem::take(&mut self.dirty) {
             return;
@@ -88,7 +90,8 @@ impl ConfigBatcher {
             Some(ConfigUpdate { global: self.global.clone(), selector: self.selected(), host: self.host.clone() });
     }
 
-    /// The oldest configuration whose selector matches, by name among those of one age. One wins; they are not merged.
+    /// Returns the oldest configuration whose selector matches; of several with the same age, the
+    /// first by name. Configurations are not merged.
     fn selected(&self) -> RawConfig {
         let Some(labels) = &self.node_labels else { return RawConfig::new() };
         self.scoped
@@ -100,7 +103,7 @@ impl ConfigBatcher {
             .unwrap_or_default()
     }
 
-    /// Whether there are parameters for this node alone.
+    /// Reports whether there are parameters for this node alone.
     pub(crate) fn has_own(&self) -> bool {
         !self.host.is_empty()
     }
@@ -110,7 +113,7 @@ impl ConfigBatcher {
     }
 }
 
-/// Whether that made a difference.
+/// Sets or removes a parameter; returns whether the configuration has changed.
 fn set(config: &mut RawConfig, name: &ConfigName, value: Option<&Arc<str>>) -> bool {
     let was = match value {
         Some(value) => config.insert(name.as_str().into(), Arc::clone(value)),

@@ -26,14 +26,14 @@ struct Claim {
 
 /// Outcome of the contests of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ContestOutcome {
     /// Another endpoint has the better claim; this one counts as absent.
     Lost(Contest),
     /// None of the claimants counts.
     Denied(Contest),
 }
 
-impl Standing {
+impl ContestOutcome {
     fn contest(self) -> Contest {
         match self {
             Self::Lost(contest) | Self::Denied(contest) => contest,
@@ -56,7 +56,8 @@ impl Contests {
         Self { is_bounded, claims: BTreeMap::new(), by_interface: AHashMap::new(), by_address: AHashMap::new() }
     }
 
-    /// The endpoint has this value, or does not exist. Returns all endpoints whose standing may have changed.
+    /// Records an endpoint; `None` removes it. Returns all endpoints whose contests may have
+    /// changed.
     pub(crate) fn on_endpoint(
         &mut self,
         key: &WorkloadEndpointKey,
@@ -85,13 +86,13 @@ impl Contests {
     }
 
     /// Returns the contest that an endpoint does not win, if any.
-    pub(crate) fn standing(&self, key: &WorkloadEndpointKey) -> Option<Standing> {
+    pub(crate) fn outcome(&self, key: &WorkloadEndpointKey) -> Option<ContestOutcome> {
         let claim = self.claims.get(key)?;
         let interface = claim.interface.and_then(|name| self.of_interface(name, key));
         interface.or_else(|| claim.addresses.iter().find_map(|address| self.of_address(*address, key)))
     }
 
-    fn of_interface(&self, name: InterfaceName, key: &WorkloadEndpointKey) -> Option<Standing> {
+    fn of_interface(&self, name: InterfaceName, key: &WorkloadEndpointKey) -> Option<ContestOutcome> {
         let claimants = self.by_interface.get(&name).filter(|claimants| claimants.len() > 1)?;
         let is_confirmed = |key: &&WorkloadEndpointKey| self.claims.get(*key).is_some_and(|claim| claim.is_confirmed);
         let mut confirmed = claimants.iter().filter(is_confirmed);
@@ -99,20 +100,20 @@ impl Contests {
         let contest = |rival: &WorkloadEndpointKey| Contest { object: Contested::Interface(name), rival: rival.id() };
         match winner {
             Some(winner) if winner == key => None,
-            Some(winner) => Some(Standing::Lost(contest(winner))),
-            None => other(claimants, key).map(|rival| Standing::Denied(contest(rival))),
+            Some(winner) => Some(ContestOutcome::Lost(contest(winner))),
+            None => other(claimants, key).map(|rival| ContestOutcome::Denied(contest(rival))),
         }
     }
 
-    fn of_address(&self, address: IpAddr, key: &WorkloadEndpointKey) -> Option<Standing> {
+    fn of_address(&self, address: IpAddr, key: &WorkloadEndpointKey) -> Option<ContestOutcome> {
         let rival = other(self.by_address.get(&address)?, key)?;
-        Some(Standing::Denied(Contest { object: Contested::Address(address), rival: rival.id() }))
+        Some(ContestOutcome::Denied(Contest { object: Contested::Address(address), rival: rival.id() }))
     }
 
-    /// The contests of all endpoints, sorted by endpoint.
+    /// Returns the contests of all endpoints, sorted by endpoint.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.claims.keys().filter_map(|key| {
-            let reason = Reason::Contested(self.standing(key)?.contest());
+            let reason = Reason::Contested(self.outcome(key)?.contest());
             Some(IgnoredObject { key: Key::WorkloadEndpoint(key.clone()), reason })
         })
     }
@@ -122,7 +123,7 @@ impl Contests {
     }
 }
 
-/// The smallest of the other claimants.
+/// Returns the smallest of the other claimants.
 fn other<'c>(
     claimants: &'c BTreeSet<WorkloadEndpointKey>,
     key: &WorkloadEndpointKey,

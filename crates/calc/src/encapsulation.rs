@@ -52,20 +52,20 @@ impl EncapsulationResolver {
         }
     }
 
-    /// The pool has this value, or does not exist.
+    /// Records a pool; `None` removes it.
     pub(crate) fn on_pool(&mut self, cidr: Cidr, pool: Option<&IpPool>) {
         match pool {
             Some(pool) => {
                 let family = cidr.family();
                 let ipip = pool.ipip_mode != EncapMode::Never;
                 let vxlan = pool.vxlan_mode != EncapMode::Never;
-                let asked = Encapsulation {
+                let requested = Encapsulation {
                     ipip,
                     vxlan: vxlan && family == Family::V4,
                     vxlan_v6: vxlan && family == Family::V6,
                     no_encap: !ipip && !vxlan,
                 };
-                self.pools.insert(cidr, asked);
+                self.pools.insert(cidr, requested);
             }
             None => {
                 self.pools.remove(&cidr);
@@ -74,7 +74,7 @@ impl EncapsulationResolver {
     }
 
     /// Returns the encapsulations that known pools need.
-    pub(crate) fn wanted(&self) -> Encapsulation {
+    pub(crate) fn desired(&self) -> Encapsulation {
         let any = |asks: fn(&Encapsulation) -> bool| self.pools.values().any(asks);
         Encapsulation {
             ipip: self.ipip_enabled.unwrap_or_else(|| any(|e| e.ipip)),
@@ -84,13 +84,13 @@ impl EncapsulationResolver {
         }
     }
 
-    /// Sends the needed encapsulations if they have changed. Valid once the datastore has been
-    /// read.
+    /// Sends the needed encapsulations if they have changed. Must not be called before the
+    /// datastore has been read completely.
     pub(crate) fn flush(&mut self, sequencer: &mut Sequencer) {
-        let wanted = self.wanted();
-        if self.sent != Some(wanted) {
-            self.sent = Some(wanted);
-            sequencer.encapsulation = Some(wanted);
+        let desired = self.desired();
+        if self.sent != Some(desired) {
+            self.sent = Some(desired);
+            sequencer.encapsulation = Some(desired);
         }
     }
 

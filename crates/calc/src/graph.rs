@@ -119,14 +119,14 @@ impl Graph {
         self.has_been_in_sync |= status == SyncStatus::InSync;
     }
 
-    /// An object has this value, or does not exist. Repetitions, and deletions of unknown objects,
-    /// are harmless.
+    /// Records the value of an object, or that it does not exist. Repetitions, and deletions of
+    /// unknown objects, are harmless.
     pub fn on_update(&mut self, update: Update) {
         self.claims.on_object(&update);
         match update {
             Update::WorkloadEndpoint(key, value) => {
                 let value = self.spoofing.endpoint(&key, value);
-                self.on_judged_endpoint(key, value.map(Valid::into_arc));
+                self.on_validated_endpoint(key, value.map(Valid::into_arc));
             }
             Update::HostEndpoint(key, value) => self.on_host_endpoint(&key, value.map(Valid::into_arc)),
             Update::NetworkSet(name, value) => self.on_network_set(name, value.as_deref()),
@@ -186,7 +186,7 @@ impl Graph {
     }
 
     /// Passes on an endpoint without claims; a flush evaluates the others.
-    fn on_judged_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
+    fn on_validated_endpoint(&mut self, key: WorkloadEndpointKey, value: Option<Arc<WorkloadEndpoint>>) {
         let was_unproven = self.claims.is_unproven(&key);
         match value {
             Some(value) if claims::has_claims(&key, &value) => {
@@ -354,7 +354,7 @@ impl Graph {
         out
     }
 
-    /// Active policies and profiles, and the IP sets that they need.
+    /// Updates the active policies and profiles, and the IP sets that they need.
     fn flush_rules(&mut self) {
         let mut policies = PoliciesOut::default();
         self.policies.flush(&mut self.matches, (&mut self.scanner, &mut self.bound), &mut policies);
@@ -420,7 +420,7 @@ impl Graph {
         self.services.flush(is_foreign, &mut self.sequencer.ip_sets);
     }
 
-    /// The policies of each endpoint, in order.
+    /// Updates the policies of each endpoint, in order.
     fn flush_endpoints(&mut self) {
         if self.order.take_tiers_changed() {
             self.reordered = true;
@@ -436,7 +436,7 @@ impl Graph {
 
     /// Routes and tunnel ends, while they are needed.
     fn flush_overlays(&mut self) {
-        let encapsulation = self.encapsulation.wanted();
+        let encapsulation = self.encapsulation.desired();
         self.routes.set_wanted(self.overlays.need_routes(encapsulation));
         self.vxlan.set_wanted(self.overlays.need_vteps(encapsulation));
         self.routes.flush(&mut self.sequencer.routes);
@@ -476,8 +476,8 @@ impl Graph {
         tiers.chain(host).filter(|_| self.has_been_in_sync)
     }
 
-    /// The rejections since the last call, in the order in which they happened; contests and unknown names are
-    /// not among them.
+    /// Returns the rejections since the last call, in the order in which they happened. Contests
+    /// and unknown names are not included.
     #[must_use]
     pub fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
         let mut new = self.spoofing.take_new_problems();
@@ -495,12 +495,13 @@ impl Graph {
             || self.claims.names(self.hostname.as_str())
     }
 
-    /// The hosts that a node or a valid endpoint names, in no order; [`GraphStats::hosts`] of them.
+    /// Returns the hosts that a node or a valid endpoint names, in no particular order. Their
+    /// number is [`GraphStats::hosts`].
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.stats.names()
     }
 
-    /// Whether the policy applies to an endpoint of this node, as of the last flush.
+    /// Reports whether the policy applies to an endpoint of this node, as of the last flush.
     #[must_use]
     pub fn is_active(&self, policy: &PolicyId) -> bool {
         self.policies.is_active(policy)

@@ -15,7 +15,7 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// The node has this value, or does not exist.
+    /// Records a node; `None` removes it.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>, sequencer: &mut Sequencer) {
         let Some(metadata) = node.and_then(metadata) else {
             if self.known.remove(name).is_some() {
@@ -34,7 +34,7 @@ impl Hosts {
     }
 }
 
-/// Files a node's `WireGuard` identity; `None` removes it. A family without a key is left out.
+/// Records a node's `WireGuard` identity; `None` removes it. A family without a key is left out.
 pub(crate) fn on_wireguard(name: &Hostname, wireguard: Option<&Wireguard>, sequencer: &mut Sequencer) {
     let peer =
         |key: &Arc<str>, address| (!key.is_empty()).then(|| WireguardPeer { public_key: Arc::clone(key), address });
@@ -62,7 +62,8 @@ fn metadata(node: &Node) -> Option<HostMetadata> {
     })
 }
 
-/// The BGP address if it is in CIDR notation, else the first internal address of the family, else the first external.
+/// Returns the BGP address if it is in CIDR notation, otherwise the first internal address of the
+/// family, otherwise the first external one.
 fn address(node: &Node, family: Family) -> Arc<str> {
     let bgp = node.bgp.as_ref().map(|bgp| match family {
         Family::V4 => &*bgp.ipv4_address,

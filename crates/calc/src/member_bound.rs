@@ -16,14 +16,14 @@ use crate::items::Members;
 use crate::problem::{IgnoredObject, Reason};
 use crate::slot_table::Slot;
 
-/// Number of steps in which selectors that match everything are counted; each step may exceed the
-/// bound by one of these parts.
+/// Number of counting steps up to the bound, if every selector matches everything. At most one step
+/// beyond the bound is counted.
 const STEPS: usize = 8;
 
 /// A policy or profile that is active.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RuleOwner {
-    /// By its place in the table of policies.
+    /// A policy, by its slot.
     Policy(Slot),
     Profile(ProfileName),
 }
@@ -44,7 +44,7 @@ struct Suspect {
     sets: u64,
     /// Counts of the first selectors.
     counted: Vec<CountedSelector>,
-    /// The members by which the bound is passed first; `None` if it is not.
+    /// Number of members with which the bound is exceeded first; `None` if it is not exceeded.
     beyond: Option<u64>,
     /// Whether the last [`MemberBound::flush`] reported the rules as refused.
     is_refused: bool,
@@ -74,8 +74,9 @@ impl MemberBound {
         }
     }
 
-    /// Files a change of rules: a new value, or a start or end of being active. `before` and `now`
-    /// are their numbers of references to IP sets. Until the next flush, they count as not refused.
+    /// Records a change of rules: a new value, or a start or end of being active. `before` and
+    /// `now` are their numbers of references to IP sets. Until the next flush, they count as not
+    /// refused.
     pub(crate) fn on_rules(&mut self, owner: RuleOwner, before: u64, now: u64) {
         if let Some(suspect) = self.suspects.remove(&owner) {
             self.released.extend(suspect.counted);
@@ -88,14 +89,15 @@ impl MemberBound {
         }
     }
 
-    /// Counts members where the bound may be passed, and returns the rules that are refused from now on, or are not any more.
+    /// Counts members where the bound may be exceeded. Returns the rules that are refused now and
+    /// were not, or the other way round, each with whether it is refused.
     pub(crate) fn flush(
         &mut self,
         members: &mut Members,
         rules_of: impl Fn(&RuleOwner) -> MeasuredRules,
     ) -> Vec<(RuleOwner, bool)> {
         let mut rulings = Vec::new();
-        // More sets than these may match too much.
+        // More sets than these may exceed the bound.
         let enough = self.limit.checked_div(members.net_count()).unwrap_or(u64::MAX);
         self.acquit(enough, &mut rulings);
         for (sets, owner) in self.by_sets.iter().rev().take_while(|(sets, _)| *sets > enough) {
@@ -124,7 +126,7 @@ impl MemberBound {
         rulings
     }
 
-    /// Forgets suspects that cannot match too much.
+    /// Removes suspects that can no longer exceed the bound.
     fn acquit(&mut self, enough: u64, rulings: &mut Vec<(RuleOwner, bool)>) {
         let released = &mut self.released;
         self.suspects.retain(|owner, suspect| {
@@ -139,7 +141,7 @@ impl MemberBound {
         });
     }
 
-    /// Counts the selectors of suspects, so many more of each at a time.
+    /// Counts the selectors of suspects, `step` more of each at a time.
     fn count(&mut self, members: &mut Members, step: usize) {
         loop {
             members.settle();
@@ -153,7 +155,7 @@ impl MemberBound {
         }
     }
 
-    /// The rules that are refused, in no order.
+    /// Returns the refused rules, in no particular order.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> {
         self.suspects.values().filter_map(|suspect| suspect.problem(self.limit))
     }

@@ -120,7 +120,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// The policy has this value.
+    /// Records a policy.
     pub(crate) fn on_policy(&mut self, id: PolicyId, policy: Arc<Policy>, matches: &mut LocalMatches) {
         let slot = match self.table.find(&id) {
             Ok(slot) => slot,
@@ -154,7 +154,7 @@ impl Policies {
         }
     }
 
-    /// The policy does not exist.
+    /// Removes a policy.
     pub(crate) fn on_policy_removed(&mut self, id: &PolicyId, matches: &mut LocalMatches) {
         let Some((slot, entry)) = self.table.take(id) else { return };
         matches.remove_selector(&Criterion::Policy(slot));
@@ -241,7 +241,7 @@ impl Policies {
         }
     }
 
-    /// The active policy is refused, or not any more.
+    /// Records whether an active policy is refused.
     #[expect(clippy::expect_used, reason = "inactive policies are removed from the bound at once")]
     pub(crate) fn rule(
         &mut self,
@@ -263,7 +263,7 @@ impl Policies {
         release(scanner, &was);
     }
 
-    /// The rules of an active policy that is not refused.
+    /// Returns the rules of an active policy that is not refused.
     #[expect(clippy::expect_used, reason = "inactive policies are removed from the bound at once")]
     pub(crate) fn measured_rules(&self, slot: PolicySlot, scanner: &RuleScanner) -> MeasuredRules {
         let entry = self.table.at(slot);
@@ -272,7 +272,8 @@ impl Policies {
         MeasuredRules { key: Key::Policy(entry.id.clone()), selectors }
     }
 
-    /// The tiers of policies that do not exist: the first policy of each by id, and the number of its policies.
+    /// Returns the tiers of policies that do not exist: the first policy of each by id, and the
+    /// number of its policies.
     pub(crate) fn missing_tiers(
         &self,
         exists: impl Fn(&TierName) -> bool,
@@ -288,12 +289,12 @@ impl Policies {
         self.table.at(slot)
     }
 
-    /// The policies that match an endpoint, in no particular order.
+    /// Returns the policies that match endpoints, in no particular order.
     pub(crate) fn matched(&self) -> impl Iterator<Item = (PolicySlot, &PolicyEntry)> {
         self.matched.iter().map(|&slot| (slot, self.get(slot)))
     }
 
-    /// One more than the highest slot in use.
+    /// Returns one more than the highest slot in use.
     pub(crate) fn slot_count(&self) -> usize {
         self.table.slot_count()
     }
@@ -302,7 +303,7 @@ impl Policies {
         self.table.len()
     }
 
-    /// Whether the policy is compiled and in the dataplane, as of the last flush.
+    /// Reports whether the policy is compiled and in the dataplane, as of the last flush.
     pub(crate) fn is_active(&self, id: &PolicyId) -> bool {
         self.table.get_by_id(id).is_some_and(|entry| entry.active.is_some())
     }

@@ -11,13 +11,13 @@ use crate::policies::{Policies, PolicySlot};
 #[derive(Debug, Default)]
 pub(crate) struct PolicySorter {
     tiers: AHashMap<TierName, Tier>,
-    /// By slot; valid only for matched policies.
+    /// Ranks of policies by slot; valid only for matched policies.
     ranks: Vec<u32>,
     tiers_changed: bool,
 }
 
 impl PolicySorter {
-    /// The tier has this value, or does not exist.
+    /// Records a tier; `None` removes it.
     pub(crate) fn on_tier(&mut self, name: &TierName, tier: Option<&Tier>) {
         let was = match tier {
             Some(tier) => self.tiers.insert(name.clone(), tier.clone()),
@@ -53,7 +53,7 @@ impl PolicySorter {
         }
     }
 
-    /// The place of a matched policy among all matched policies.
+    /// Returns the place of a matched policy among all matched policies.
     pub(crate) fn rank_of(&self, slot: PolicySlot) -> u32 {
         self.ranks.get(slot.index()).copied().unwrap_or(u32::MAX)
     }
@@ -67,7 +67,8 @@ impl PolicySorter {
         self.tiers.get(tier)?.default_action
     }
 
-    /// Known tiers come first, then those with an order, then by order, then by name.
+    /// Ranks the tiers: known ones come first, then those with an order, then by order, then by
+    /// name.
     fn tier_ranks<'a>(&self, policies: &'a Policies) -> AHashMap<&'a TierName, usize> {
         let mut ranks: AHashMap<&TierName, usize> =
             policies.matched().map(|(_, entry)| (&entry.policy.tier, 0)).collect();
@@ -93,13 +94,13 @@ impl PolicySorter {
     }
 }
 
-/// No order is plus infinity.
+/// Compares two orders; a missing one is plus infinity.
 fn compare_orders(a: Option<Order>, b: Option<Order>) -> Ordering {
     let number = |order: Option<Order>| order.map_or(f64::INFINITY, Order::get);
     number(a).partial_cmp(&number(b)).unwrap_or(Ordering::Equal)
 }
 
-/// As the texts `name/namespace/kind` compare.
+/// Compares two policies as the texts `name/namespace/kind` compare.
 fn compare_ids(a: &PolicyId, b: &PolicyId) -> Ordering {
     let common = a.name.len().min(b.name.len());
     let (start_a, start_b) = (a.name.as_bytes().get(..common), b.name.as_bytes().get(..common));

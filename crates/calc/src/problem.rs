@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tortie_model::desired::Contest;
 use tortie_model::{Key, TierName, WorkloadEndpointKey};
 
-/// Why an object counts as absent, or not as it is written. Its own fields were checked before ([`tortie_model::Valid`]).
+/// The reason why an object counts as absent, or differs from its text. Its own fields were checked
+/// before ([`tortie_model::Valid`]).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -71,7 +72,7 @@ pub enum ClaimFlaw {
     #[error("is {0}")]
     Reserved(&'static str),
     /// Another endpoint has it, confirmed by the platform.
-    #[error("is the address of another endpoint, by its status")]
+    #[error("is the address of another endpoint, which its status confirms")]
     Confirmed,
     /// A node or its tunnel has it.
     #[error("is the address of a node")]

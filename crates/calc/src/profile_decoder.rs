@@ -36,7 +36,7 @@ impl Default for ProfileDecoder {
 }
 
 impl ProfileDecoder {
-    /// Files the inherited labels of a profile; `None` removes them. `existed` is whether the
+    /// Records the inherited labels of a profile; `None` removes them. `existed` is whether the
     /// profile existed at the last flush.
     pub(crate) fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>, existed: bool) {
         if namespace(name.as_str()).is_some() || service_account(name.as_str()).is_some() {
@@ -76,12 +76,12 @@ impl ProfileDecoder {
     }
 }
 
-/// `kns.NAMESPACE`.
+/// Parses a name of the form `kns.NAMESPACE`.
 fn namespace(profile: &str) -> Option<&str> {
     profile.strip_prefix("kns.")
 }
 
-/// `ksa.NAMESPACE.NAME`; the name may contain dots.
+/// Parses a name of the form `ksa.NAMESPACE.NAME`; the name may contain dots.
 fn service_account(profile: &str) -> Option<NamespacedName> {
     let (namespace, name) = profile.strip_prefix("ksa.")?.split_once('.')?;
     Some(NamespacedName::new(namespace, name))

@@ -66,7 +66,7 @@ pub(crate) struct Profiles {
 }
 
 impl Profiles {
-    /// The profile has these rules, or does not exist.
+    /// Records the rules of a profile; `None` removes them.
     pub(crate) fn on_rules(&mut self, name: &ProfileName, rules: Option<Arc<ProfileRules>>) {
         let exists = rules.is_some();
         let had_rules = self.edit(name, exists, |profile| std::mem::replace(&mut profile.rules, rules).is_some());
@@ -76,8 +76,8 @@ impl Profiles {
         }
     }
 
-    /// Files the inherited labels of a profile; `None` removes them. Returns whether it had labels
-    /// at the last flush.
+    /// Records the inherited labels of a profile; `None` removes them. Returns whether it had
+    /// labels at the last flush.
     pub(crate) fn on_labels(&mut self, name: &ProfileName, labels: Option<&Labels>) -> bool {
         let flushes = self.flushes;
         let change = |profile: &mut Profile| {
@@ -163,7 +163,7 @@ impl Profiles {
         }
     }
 
-    /// The active profile is refused, or not any more.
+    /// Records whether an active profile is refused.
     #[expect(clippy::expect_used, reason = "inactive profiles are removed from the bound at once")]
     pub(crate) fn rule(
         &mut self,
@@ -180,7 +180,7 @@ impl Profiles {
         release(scanner, &was);
     }
 
-    /// The rules of an active profile that is not refused.
+    /// Returns the rules of an active profile that is not refused.
     #[expect(clippy::expect_used, reason = "inactive profiles are removed from the bound at once")]
     pub(crate) fn measured_rules(&self, name: &ProfileName, scanner: &RuleScanner) -> MeasuredRules {
         let active = self.used.get(name).and_then(|used| used.active.as_ref());
@@ -204,7 +204,7 @@ impl ParentLabels for Profiles {
     }
 }
 
-/// A profile that does not exist denies everything.
+/// Compiles the rules of a profile. A profile that does not exist denies everything.
 fn compile(source: Option<&Arc<ProfileRules>>, scanner: &mut RuleScanner) -> desired::Profile {
     match source {
         Some(rules) => {

@@ -11,7 +11,7 @@ use tortie_model::desired::{HostEndpointState, TierList, TierPolicies, WorkloadE
 use tortie_model::{AdminState, PolicyId, TierDefaultAction, WorkloadEndpointKey};
 
 use crate::computed::{ComputedData, fields};
-use crate::contests::{Contests, Standing};
+use crate::contests::{ContestOutcome, Contests};
 use crate::local::{Endpoint, EndpointId};
 use crate::policies::{Criterion, LocalMatches, Policies, PolicyEntry, PolicySlot};
 use crate::policy_sorter::PolicySorter;
@@ -43,7 +43,7 @@ impl fmt::Display for TierLists {
 #[derive(Debug)]
 struct LocalEndpoint {
     value: Endpoint,
-    /// As last sent.
+    /// The state that was last sent.
     lists: Option<Arc<TierLists>>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct PolicyResolver {
 }
 
 impl PolicyResolver {
-    /// Files the value of an endpoint. Returns the previous one.
+    /// Records the value of an endpoint. Returns the previous one.
     pub(crate) fn on_endpoint(&mut self, id: &EndpointId, value: Endpoint) -> Option<Endpoint> {
         match self.endpoints.get_mut(id) {
             Some(endpoint) if endpoint.value == value => Some(value),
@@ -81,13 +81,13 @@ impl PolicyResolver {
         self.endpoints.remove(id).map(|endpoint| endpoint.value)
     }
 
-    /// The set of policies that match these endpoints has changed.
+    /// Marks endpoints that match other policies than before.
     pub(crate) fn on_matches_changed(&mut self, ids: Vec<EndpointId>) {
         self.stale.extend(ids);
     }
 
-    /// The place or kind of these policies has changed: the endpoints that they match are
-    /// recomputed.
+    /// Marks the endpoints that match these policies, because the place or kind of the policies has
+    /// changed.
     pub(crate) fn on_policies_changed(&mut self, slots: &[PolicySlot], matches: &LocalMatches) {
         let mut sets: AHashSet<MatchSetId> = AHashSet::new();
         for slot in slots {
@@ -100,12 +100,12 @@ impl PolicyResolver {
         self.stale.extend(affected.cloned());
     }
 
-    /// A tier has changed.
+    /// Marks all endpoints, because a tier has changed.
     pub(crate) fn on_tiers_changed(&mut self) {
         self.stale.extend(self.endpoints.keys().cloned());
     }
 
-    /// The calculated properties of these endpoints have changed.
+    /// Marks endpoints with changed calculated properties.
     pub(crate) fn on_computed_changed(&mut self, keys: Vec<WorkloadEndpointKey>) {
         self.changed.extend(keys.into_iter().map(EndpointId::Workload));
     }
@@ -166,11 +166,11 @@ fn send(
                 tiers: Arc::clone(&lists.normal),
                 computed: fields(endpoint, computed_data.of(key)),
             };
-            match contests.standing(key) {
+            match contests.outcome(key) {
                 None => {}
-                Some(Standing::Lost(_)) => return sequencer.workload_endpoints.remove(key.id()),
-                Some(Standing::Denied(contest)) => {
-                    tracing::warn!(endpoint = %key, "{contest}; denied");
+                Some(ContestOutcome::Lost(_)) => return sequencer.workload_endpoints.remove(key.id()),
+                Some(ContestOutcome::Denied(contest)) => {
+                    tracing::warn!(endpoint = %key, %contest, "a contested workload endpoint is denied");
                     Arc::make_mut(&mut state.endpoint).state = AdminState::Inactive;
                     state.computed.get_or_insert_default().contest = Some(contest);
                 }

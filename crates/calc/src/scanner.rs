@@ -52,23 +52,23 @@ enum Spelling {
 /// excludes some of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectorSpelling {
-    selected: Written,
-    and_not: Option<Written>,
+    selected: WrittenSelector,
+    and_not: Option<WrittenSelector>,
 }
 
 /// A selector that is compared by its text alone.
 #[derive(Clone, Debug)]
-struct Written(Selector);
+struct WrittenSelector(Selector);
 
-impl PartialEq for Written {
+impl PartialEq for WrittenSelector {
     fn eq(&self, other: &Self) -> bool {
         self.0.text() == other.0.text()
     }
 }
 
-impl Eq for Written {}
+impl Eq for WrittenSelector {}
 
-impl Hash for Written {
+impl Hash for WrittenSelector {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.text().hash(state);
     }
@@ -79,7 +79,7 @@ struct UsedSet {
     source: SetSource,
     references: usize,
     /// Whether `ScannerOut` last reported the set as active.
-    told: bool,
+    reported: bool,
     spellings: SmallVec<[Spelling; 1]>,
 }
 
@@ -166,17 +166,17 @@ impl RuleScanner {
         self.touched.dedup();
         for id in self.touched.drain(..) {
             let set = self.sets.get_mut(&id).expect("touched sets are known");
-            match (set.told, set.references > 0) {
+            match (set.reported, set.references > 0) {
                 (false, true) => {
-                    set.told = true;
+                    set.reported = true;
                     out.activated.push((id, set.source.clone()));
                 }
-                (told, false) => {
+                (reported, false) => {
                     let set = self.sets.remove(&id).expect("touched sets are known");
                     for spelling in &set.spellings {
                         self.spellings.remove(spelling);
                     }
-                    if told {
+                    if reported {
                         out.deactivated.push((id, set.source));
                     }
                 }
@@ -185,7 +185,7 @@ impl RuleScanner {
         }
     }
 
-    /// Number of distinct sets in use.
+    /// Returns the number of distinct sets in use.
     pub(crate) fn len(&self) -> usize {
         self.sets.len()
     }
@@ -195,12 +195,12 @@ impl RuleScanner {
     }
 }
 
-/// Number of the references of rules to sets.
+/// Returns the number of references of rules to sets.
 pub(crate) fn count_sets(rules: [&Rules; 2]) -> u64 {
     rules.into_iter().flat_map(|rules| rules.sets().iter()).map(|sets| sets.iter().count() as u64).sum()
 }
 
-/// One rule that denies everything.
+/// Returns a list with one rule, which denies everything.
 pub(crate) fn deny_all() -> Arc<[Rule]> {
     [Rule::new(RuleAction::Deny)].into()
 }

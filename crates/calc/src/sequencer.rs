@@ -48,7 +48,7 @@ pub(crate) struct Sequencer {
 }
 
 impl Sequencer {
-    /// Upper bound of the number of waiting messages.
+    /// Returns an upper bound of the number of waiting messages.
     pub(crate) fn pending(&self) -> usize {
         let flags = [self.not_ready, self.config.is_some(), self.encapsulation.is_some(), self.bgp.is_some()];
         flags.into_iter().filter(|&flag| flag).count()
@@ -114,7 +114,7 @@ impl Sequencer {
         removed
     }
 
-    /// The labels of service accounts and namespaces, removals first.
+    /// Sends the labels of service accounts and namespaces, removals first.
     fn flush_labels(&mut self, emit: &mut impl FnMut(DesiredUpdate)) {
         let accounts = std::mem::take(&mut self.service_accounts);
         let removed = accounts.iter().filter(|(_, labels)| labels.is_none());
@@ -128,7 +128,8 @@ impl Sequencer {
         updated.for_each(|(name, labels)| emit(DesiredUpdate::Namespace(name, labels)));
     }
 
-    /// A route exists only while the tunnel end that it leads to exists.
+    /// Sends the routes and tunnel ends. A route exists only while the tunnel end that it leads to
+    /// exists.
     fn flush_routes(&mut self, all_routes: &L3Routes, emit: &mut impl FnMut(DesiredUpdate)) {
         let (routes, vteps) = (std::mem::take(&mut self.routes), std::mem::take(&mut self.vteps));
         routes.removed.into_iter().for_each(|dst| emit(DesiredUpdate::RouteRemove(dst)));

@@ -65,7 +65,7 @@ pub(crate) struct ServiceIndex {
 }
 
 impl ServiceIndex {
-    /// The slice has this value, or does not exist.
+    /// Records a slice; `None` removes it.
     pub(crate) fn on_slice(&mut self, name: &NamespacedName, slice: Option<Arc<EndpointSlice>>) {
         let old = match &slice {
             Some(slice) => self.slices.insert(name.clone(), Arc::clone(slice)),
@@ -79,6 +79,7 @@ impl ServiceIndex {
             self.change(&service, |service| {
                 service.slices.remove(name);
             });
+            self.reconsider_endpoints(&service, name);
         }
         if let Some(service) = slice.and_then(|slice| slice.service.clone()) {
             self.change(&service, |service| {
@@ -87,13 +88,24 @@ impl ServiceIndex {
             if self.has_sets(&service) {
                 self.dirty_slices.insert(name.clone());
             }
+            self.reconsider_endpoints(&service, name);
         }
         if self.applied.contains_key(name) {
             self.dirty_slices.insert(name.clone());
         }
     }
 
-    /// A rule has begun to use the set.
+    /// Marks the slices that stand for `Endpoints` of a service, if another slice of it has changed.
+    fn reconsider_endpoints(&mut self, service: &NamespacedName, changed: &NamespacedName) {
+        if changed.is_slice_of_endpoints() || !self.has_sets(service) {
+            return;
+        }
+        if let Some(service) = self.services.get(service) {
+            self.dirty_slices.extend(service.slices.iter().filter(|name| name.is_slice_of_endpoints()).cloned());
+        }
+    }
+
+    /// Adds a set that rules have begun to use.
     pub(crate) fn add_set(&mut self, id: IpSetId, set: &ServiceSet) {
         let members = if set.with_ports {
             SetMembers::WithPorts(Counts::default())
@@ -108,7 +120,7 @@ impl ServiceIndex {
         self.change(&set.service, |service| service.sets.push(ActiveSet { id, members, sent: false }));
     }
 
-    /// No rule uses the set any more.
+    /// Removes a set that rules no longer use.
     pub(crate) fn remove_set(&mut self, id: IpSetId, set: &ServiceSet) {
         self.change(&set.service, |service| service.sets.retain(|s| s.id != id));
         if !self.has_sets(&set.service)
@@ -119,12 +131,12 @@ impl ServiceIndex {
         self.removed.push(id);
     }
 
-    /// Whether no slice that is in use has an address, so that no change of one matters.
+    /// Reports whether no slice in use has an address, so that changes of addresses do not matter.
     pub(crate) fn names_no_address(&self) -> bool {
         self.by_address.is_empty()
     }
 
-    /// The pods with this address have changed.
+    /// Records that other pods than before have an address.
     pub(crate) fn on_address(&mut self, address: IpAddr) {
         let slices = self.by_address.get(&address).into_iter().flatten();
         self.dirty_slices.extend(slices.cloned());
@@ -169,6 +181,9 @@ impl ServiceIndex {
     fn apply(&mut self, name: NamespacedName, is_foreign: &mut impl FnMut(&str, IpAddr) -> bool) {
         let Some(slice) = self.slices.get(&name) else { return };
         let Some(service) = slice.service.as_ref().filter(|service| self.has_sets(service)) else { return };
+        if name.is_slice_of_endpoints() && self.has_slices(service) {
+            return;
+        }
         // Users write slices.
         let possible = slice.addresses.iter().copied().filter(|address| reserved_range(*address).is_none());
         let addresses: Vec<IpAddr> = possible.collect::<BTreeSet<_>>().into_iter().collect();
@@ -194,6 +209,13 @@ impl ServiceIndex {
         self.dirty.insert(name.clone());
     }
 
+    /// Reports whether a service has slices beside those that stand for its `Endpoints`.
+    fn has_slices(&self, service: &NamespacedName) -> bool {
+        self.services
+            .get(service)
+            .is_some_and(|service| !service.slices.iter().all(NamespacedName::is_slice_of_endpoints))
+    }
+
     fn has_sets(&self, service: &NamespacedName) -> bool {
         self.services.get(service).is_some_and(|service| !service.sets.is_empty())
     }
@@ -208,7 +230,7 @@ impl ServiceIndex {
         }
     }
 
-    /// The slices with addresses that do not count, of services that rules use.
+    /// Returns the slices that have addresses which do not count, of services that rules use.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.foreign.iter().map(|(name, (first, count))| {
             let reason = Reason::ForeignAddresses { first: *first, count: *count };
@@ -271,7 +293,8 @@ impl Applied {
         self.counted.iter().copied().map(Cidr::host)
     }
 
-    /// Every address with every port; readiness does not count, and neither does a port without a number.
+    /// Returns every address with every port. Readiness does not count. A port without a number is
+    /// left out.
     fn with_ports(&self) -> impl Iterator<Item = IpPortMember> + '_ {
         let ports = self.slice.ports.iter();
         let ports = ports.filter_map(|port| Some((PortProtocol::of(Protocol::Named(port.protocol))?, port.port?)));

@@ -101,22 +101,22 @@ impl<T: Identified> SlotTable<T> {
         self.slots.get_mut(slot)
     }
 
-    /// The object in a slot that has one.
+    /// Returns the object in a slot that has one.
     pub(crate) fn at(&self, slot: Slot) -> &T {
         self.slots.at(slot)
     }
 
-    /// The object in a slot that has one.
+    /// Returns the object in a slot that has one.
     pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
         self.slots.at_mut(slot)
     }
 
-    /// All objects, by ascending slot.
+    /// Returns all objects, by ascending slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter()
     }
 
-    /// One more than the highest slot in use.
+    /// Returns one more than the highest slot in use.
     pub(crate) fn slot_count(&self) -> usize {
         self.slots.slot_count()
     }

@@ -43,7 +43,7 @@ impl SpoofingFilter {
         value
     }
 
-    /// The objects that count as absent now, sorted by key.
+    /// Returns the objects that count as absent now, sorted by key.
     pub(crate) fn problems(&self) -> impl Iterator<Item = IgnoredObject> + '_ {
         self.refused.iter().map(problem)
     }

@@ -14,7 +14,7 @@ pub(crate) struct StatsCollector {
 }
 
 impl StatsCollector {
-    /// Number of different hosts that are named.
+    /// Returns the number of different hosts that are named.
     pub(crate) fn hosts(&self) -> usize {
         self.mentions.len()
     }
@@ -23,7 +23,7 @@ impl StatsCollector {
         self.mentions.contains_key(host)
     }
 
-    /// The hosts that are mentioned, in no order.
+    /// Returns the named hosts, in no particular order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.mentions.keys().map(|host| &**host)
     }
@@ -52,7 +52,7 @@ impl StatsCollector {
         self.forget(host);
     }
 
-    /// A node exists or not; repetitions are harmless.
+    /// Records whether a node exists; repetitions are harmless.
     pub(crate) fn node(&mut self, name: &Hostname, exists: bool) {
         if exists && self.nodes.insert(name.clone()) {
             self.mention(name.as_str());

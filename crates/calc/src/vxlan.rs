@@ -20,7 +20,7 @@ pub(crate) struct VtepChanges {
 struct Parts {
     node_address: Option<IpAddr>,
     tunnel_address: Option<IpAddr>,
-    /// If one is configured; otherwise it is derived from the node's name.
+    /// Configured MAC address; `None` derives it from the node's name.
     mac: Option<Mac>,
 }
 
@@ -28,7 +28,7 @@ struct Parts {
 struct NodeParts {
     v4: Parts,
     v6: Parts,
-    /// As the dataplane has it.
+    /// The tunnel end that was last sent.
     sent: Option<Box<Vtep>>,
 }
 
@@ -50,7 +50,7 @@ impl VxlanResolver {
         }
     }
 
-    /// The node has this value, or does not exist. Only the addresses of its BGP section count.
+    /// Records a node; `None` removes it. Of its BGP section only the addresses count.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
         let address = |text: &str, family| {
             let net = text.parse::<Cidr>().ok().filter(|net| net.family() == family);
@@ -65,7 +65,7 @@ impl VxlanResolver {
         });
     }
 
-    /// A parameter of a node has this value, or does not exist.
+    /// Records a parameter of a node; `None` removes it.
     pub(crate) fn on_host_config(&mut self, key: &HostConfigKey, value: Option<&str>) {
         let address = |family| value.and_then(parse_address).filter(|&address| Family::of(address) == family);
         let mac = || value.and_then(|text| text.parse().ok());
@@ -116,7 +116,7 @@ impl VxlanResolver {
     }
 }
 
-/// The families that are complete; `None` if none is.
+/// Returns the families that are complete; `None` if none is.
 fn vtep(name: &Hostname, node: &NodeParts) -> Option<Vtep> {
     let of_family = |parts: Parts, suffix: &str| {
         Some(VtepAddresses {

@@ -64,7 +64,7 @@ fn pool(is_enabled: bool) -> IpPool {
     IpPool { disabled: !is_enabled, ..IpPool::new("10.0.0.0/31".parse().unwrap()) }
 }
 
-/// The node of this test's pods, with an address and a network for pods.
+/// Returns the node of this test's pods, with an address and a network for pods.
 fn node(own: Option<u8>, has_network: bool) -> Valid<Node> {
     let own =
         own.map(|last| NodeAddress { address: address(last).to_string().into(), kind: NodeAddressKind::InternalIp });
@@ -89,7 +89,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Whether the address of a pod counts.
+    /// Reports whether the address of a pod counts.
     fn counts(&self, index: usize, pod: Pod) -> bool {
         let mut others = self.pods.iter().filter(|(other, pod2)| **other != index && pod2.address == pod.address);
         let in_range = match (self.pool, PODS[index].0) {
@@ -191,12 +191,14 @@ fn graph_with(address_claims: AddressClaims) -> Graph {
     graph
 }
 
-/// A slice of the service, which does not exist without addresses.
+/// Returns a slice of the service, which does not exist without addresses.
 fn slice(addresses: &BTreeSet<u8>) -> Update {
     let slice = EndpointSlice {
         service: Some(NamespacedName::new("dev", "service")),
         addresses: addresses.iter().map(|last| address(*last)).collect(),
         ports: [].into(),
+        not_ready: Box::default(),
+        draining: Box::default(),
     };
     Update::EndpointSlice(NamespacedName::new("dev", "slice"), (!addresses.is_empty()).then(|| Arc::new(slice)))
 }
@@ -266,7 +268,7 @@ proptest! {
 }
 
 impl Cluster {
-    /// Number of pods whose interface belongs to another one.
+    /// Returns the number of pods whose interface belongs to another one.
     fn lost(&self) -> usize {
         let local = self.expected().0.len();
         self.pods.iter().filter(|(index, pod)| PODS[**index].0 == "here" && self.counts(**index, **pod)).count() - local
@@ -274,19 +276,19 @@ impl Cluster {
 }
 
 #[test]
-fn a_claim_and_a_contest_are_told_with_their_reason() {
+fn a_claim_and_a_contest_are_reported_with_their_reason() {
     let mut graph = graph();
     let victim = Pod { address: 1, interface: 1, is_confirmed: true };
     graph.on_update(Update::WorkloadEndpoint(key(1), Some(endpoint(victim))));
     graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { is_confirmed: false, ..victim }))));
     let _ = graph.take_changes();
-    let told = |graph: &Graph| graph.problems().map(|problem| problem.reason.to_string()).collect::<Vec<_>>();
+    let problem_texts = |graph: &Graph| graph.problems().map(|problem| problem.reason.to_string()).collect::<Vec<_>>();
     let claim = "annotation cni.projectcalico.org/podIP: 10.0.0.1 is the address of another endpoint, by its status";
-    assert_eq!(told(&graph), [claim]);
+    assert_eq!(problem_texts(&graph), [claim]);
     graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { address: 2, ..victim }))));
     let _ = graph.take_changes();
     assert_eq!(
-        told(&graph),
+        problem_texts(&graph),
         [
             "contested: interface cali1 is also claimed by prod/b; denied",
             "contested: interface cali1 is also claimed by dev/a; denied"
@@ -294,11 +296,11 @@ fn a_claim_and_a_contest_are_told_with_their_reason() {
     );
     graph.on_update(Update::WorkloadEndpoint(key(0), None));
     let _ = graph.take_changes();
-    assert_eq!(told(&graph), Vec::<String>::new());
+    assert_eq!(problem_texts(&graph), Vec::<String>::new());
 }
 
 #[test]
-fn nothing_is_left_of_claims_that_have_ended() {
+fn ended_claims_leave_no_state() {
     let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
     graph.on_status(SyncStatus::InSync);
     for is_confirmed in [false, true, false] {
@@ -312,7 +314,7 @@ fn nothing_is_left_of_claims_that_have_ended() {
 }
 
 #[test]
-fn a_slice_names_any_address_where_every_claim_counts() {
+fn slice_addresses_are_members_only_if_their_claim_counts() {
     for (claims, members) in [(AddressClaims::Bounded, 0), (AddressClaims::Any, 1)] {
         let mut graph = graph_with(claims);
         graph.on_update(slice(&[1].into()));

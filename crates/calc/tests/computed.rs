@@ -30,7 +30,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     Labels::from_pairs(pairs.iter().copied()).unwrap()
 }
 
-/// An endpoint of `orchestrator/workload/endpoint`.
+/// Returns an endpoint with the identity `orchestrator/workload/endpoint`.
 fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
     // Names that two endpoints of a node do not share.
     let number: u32 = id.concat().bytes().map(u32::from).sum();
@@ -45,7 +45,7 @@ fn endpoint(id: [&str; 3], pairs: &[(&str, &str)]) -> Update {
 }
 
 /// Flushes and returns the sent fields of workload endpoints, by workload and endpoint.
-fn told(graph: &mut Graph) -> Vec<(String, ComputedFields)> {
+fn sent_fields(graph: &mut Graph) -> Vec<(String, ComputedFields)> {
     let updates = flush(graph).into_iter().filter_map(|update| match update {
         DesiredUpdate::WorkloadEndpoint(id, state) => {
             Some((format!("{}/{}", id.workload, id.endpoint), state.computed.map(|c| *c).unwrap_or_default()))
@@ -56,11 +56,11 @@ fn told(graph: &mut Graph) -> Vec<(String, ComputedFields)> {
 }
 
 fn roles(graph: &mut Graph) -> Vec<(String, Option<LiveMigrationRole>, String)> {
-    let told = told(graph).into_iter();
-    told.map(|(id, fields)| (id, fields.live_migration_role, fields.live_migration_uid.to_string())).collect()
+    let sent_fields = sent_fields(graph).into_iter();
+    sent_fields.map(|(id, fields)| (id, fields.live_migration_role, fields.live_migration_uid.to_string())).collect()
 }
 
-fn said(id: &str, role: Option<LiveMigrationRole>, uid: &str) -> (String, Option<LiveMigrationRole>, String) {
+fn endpoint_role(id: &str, role: Option<LiveMigrationRole>, uid: &str) -> (String, Option<LiveMigrationRole>, String) {
     (id.into(), role, uid.into())
 }
 
@@ -101,37 +101,37 @@ fn whole_workloads_and_single_endpoints_are_named() {
     for (workload, name) in [("vm", "e0"), ("vm", "e1"), ("other", "e0")] {
         graph.on_update(endpoint(["openstack", workload, name], &[]));
     }
-    assert_eq!(told(&mut graph).len(), 3);
+    assert_eq!(sent_fields(&mut graph).len(), 3);
     graph.on_update(migration("m", Move { source: party(HOST, ["openstack", "vm", ""]), ..NOTHING }));
-    assert_eq!(roles(&mut graph), [said("vm/e0", SOURCE, "u"), said("vm/e1", SOURCE, "u")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("vm/e0", SOURCE, "u"), endpoint_role("vm/e1", SOURCE, "u")]);
     graph.on_update(migration("m", Move { target: party(HOST, ["openstack", "vm", "e1"]), ..NOTHING }));
-    assert_eq!(roles(&mut graph), [said("vm/e0", None, ""), said("vm/e1", TARGET, "u")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("vm/e0", None, ""), endpoint_role("vm/e1", TARGET, "u")]);
     // Of another node, or another orchestrator, though of the same name.
     for target in [party("there", ["openstack", "vm", "e1"]), party(HOST, ["k8s", "vm", "e1"])] {
         graph.on_update(migration("m", Move { target, ..NOTHING }));
         let _ = flush(&mut graph);
         graph.on_update(endpoint(["openstack", "vm", "e1"], &[("a", "x")]));
-        assert_eq!(roles(&mut graph), [said("vm/e1", None, "")]);
+        assert_eq!(roles(&mut graph), [endpoint_role("vm/e1", None, "")]);
         graph.on_update(endpoint(["openstack", "vm", "e1"], &[]));
     }
 }
 
 #[test]
-fn pods_are_named_whatever_node_is_given_and_come_later() {
+fn pods_are_matched_regardless_of_node_and_order() {
     let mut graph = graph(false);
     graph.on_update(migration("m", Move { source: party("there", ["k8s", "ns/pod", ""]), ..NOTHING }));
     assert_eq!(roles(&mut graph), []);
     graph.on_update(endpoint(["k8s", "ns/pod", "eth0"], &[]));
     graph.on_update(endpoint(["k8s", "ns/pod1", "eth0"], &[]));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", SOURCE, "u"), said("ns/pod1/eth0", None, "")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", SOURCE, "u"), endpoint_role("ns/pod1/eth0", None, "")]);
     // A recreated endpoint has the role again, and a removed one leaves no state.
     let pod = Key::WorkloadEndpoint(WorkloadEndpointKey::new(HOST, "k8s", "ns/pod", "eth0"));
     graph.on_update(Update::delete(pod));
     let _ = flush(&mut graph);
     graph.on_update(endpoint(["k8s", "ns/pod", "eth0"], &[]));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", SOURCE, "u")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", SOURCE, "u")]);
     graph.on_update(Update::delete(key("m")));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", None, "")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", None, "")]);
     for workload in ["ns/pod", "ns/pod1"] {
         graph.on_update(Update::delete(Key::WorkloadEndpoint(WorkloadEndpointKey::new(HOST, "k8s", workload, "eth0"))));
     }
@@ -151,21 +151,21 @@ fn a_selector_comes_before_a_name_and_a_target_before_a_source() {
     ];
     for ((name, migration_of), expected) in moves.into_iter().zip([(SOURCE, "9"), (TARGET, "8"), (TARGET, "7")]) {
         graph.on_update(migration(name, migration_of));
-        assert_eq!(roles(&mut graph), [said("ns/pod/eth0", expected.0, expected.1)]);
+        assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", expected.0, expected.1)]);
     }
     // The greatest UID of those that give the role counts, also if it changes in place.
     graph.on_update(migration("another", Move { uid: "6", selector: Some("has(a)"), ..NOTHING }));
     assert_eq!(roles(&mut graph), []);
     graph.on_update(migration("another", Move { uid: "75", selector: Some("has(a)"), ..NOTHING }));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", TARGET, "75")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", TARGET, "75")]);
     // The same in the flush in which the endpoint's labels change.
     graph.on_update(endpoint(pod, &[("a", "x"), ("b", "y")]));
     graph.on_update(migration("another", Move { uid: "76", selector: Some("has(a)"), ..NOTHING }));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", TARGET, "76")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", TARGET, "76")]);
     graph.on_update(endpoint(pod, &[]));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", TARGET, "8")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", TARGET, "8")]);
     graph.on_update(Update::delete(key("target")));
-    assert_eq!(roles(&mut graph), [said("ns/pod/eth0", SOURCE, "9")]);
+    assert_eq!(roles(&mut graph), [endpoint_role("ns/pod/eth0", SOURCE, "9")]);
 }
 
 fn peer(name: &str, nodes: PeerNodes, workloads: Option<&str>) -> Update {
@@ -175,7 +175,7 @@ fn peer(name: &str, nodes: PeerNodes, workloads: Option<&str>) -> Update {
 }
 
 fn peers(graph: &mut Graph) -> Vec<Option<Arc<str>>> {
-    told(graph).into_iter().map(|(_, fields)| fields.local_bgp_peer).collect()
+    sent_fields(graph).into_iter().map(|(_, fields)| fields.local_bgp_peer).collect()
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     )));
     // The namespace leaves the mesh.
     graph.on_update(Update::delete(Key::Profile("kns.ns".into())));
-    assert_eq!(told(&mut graph), [("ns/pod/eth0".into(), ComputedFields::default())]);
+    assert_eq!(sent_fields(&mut graph), [("ns/pod/eth0".into(), ComputedFields::default())]);
     for key in [Key::WorkloadEndpoint(pod_key), Key::HostEndpoint(host_key), Key::NetworkSet("n".into())] {
         graph.on_update(Update::delete(key));
     }
@@ -256,15 +256,15 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
 }
 
 #[test]
-fn limits_and_machines_keep_packets_on_the_stack() {
+fn limits_and_virtual_machines_skip_redirection() {
     let mut graph = graph(false);
-    let told_of = |graph: &mut Graph, qos: QosControls, pairs: &[(&str, &str)]| {
+    let fields_of = |graph: &mut Graph, qos: QosControls, pairs: &[(&str, &str)]| {
         let update = endpoint(["k8s", "ns/pod", "eth0"], pairs);
         let Update::WorkloadEndpoint(key, Some(value)) = update else { panic!("{update:?}") };
         let extras = Some(Box::new(WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() }));
         let value = WorkloadEndpoint { extras, ..WorkloadEndpoint::clone(&value) };
         graph.on_update(Update::WorkloadEndpoint(key, Some(Valid::new(value).unwrap())));
-        told(graph).remove(0).1
+        sent_fields(graph).remove(0).1
     };
     let limit = |ingress_packet_rate, egress_bandwidth| QosControls {
         ingress_packet_rate,
@@ -277,9 +277,9 @@ fn limits_and_machines_keep_packets_on_the_stack() {
         (limit(0, 1), &[], Some(SkipRedirect { ingress: false, egress: true })),
         (limit(0, 1), &[("kubevirt.io", "virt-launcher")], Some(SkipRedirect { ingress: true, egress: true })),
     ] {
-        assert_eq!(told_of(&mut graph, qos, pairs).skip_redirect, expected);
+        assert_eq!(fields_of(&mut graph, qos, pairs).skip_redirect, expected);
     }
     let machine = [("vm.kubevirt.io/name", "old"), ("vmi.kubevirt.io/id", "id")];
-    assert_eq!(&*told_of(&mut graph, limit(1, 1), &machine[..1]).live_migration_vmi_name, "old");
-    assert_eq!(&*told_of(&mut graph, limit(1, 1), &machine).live_migration_vmi_name, "id");
+    assert_eq!(&*fields_of(&mut graph, limit(1, 1), &machine[..1]).live_migration_vmi_name, "old");
+    assert_eq!(&*fields_of(&mut graph, limit(1, 1), &machine).live_migration_vmi_name, "id");
 }

@@ -79,7 +79,7 @@ fn policies_that_match_nothing_are_not_evaluated_again() {
 }
 
 #[test]
-fn hosts_are_counted_once_however_they_are_mentioned() {
+fn hosts_are_counted_once() {
     let mut graph = graph();
     for (host, workload) in [("n1", "a"), ("n1", "b"), ("n2", "c")] {
         let key = WorkloadEndpointKey::new(host, "k8s", workload, "eth0");
@@ -112,7 +112,7 @@ fn a_policy_recreated_in_one_batch_is_updated_not_removed() {
     assert!(matches!(&out[..], [DesiredUpdate::Policy(..)]), "{out:?}");
 }
 
-/// A pod with this label, in this namespace.
+/// Returns a pod with this label, in this namespace.
 fn pod(name: &str, namespace: &str) -> Update {
     let labels = [("a", "x"), ("projectcalico.org/namespace", namespace)];
     let endpoint = WorkloadEndpoint {
@@ -158,7 +158,7 @@ fn denied_pods(path: &str, value: &Json) -> Vec<String> {
 }
 
 #[test]
-fn an_invalid_policy_denies_instead_of_vanishing() {
+fn an_invalid_policy_denies_instead_of_being_removed() {
     let namespaced = "/calico/v1/policy/NetworkPolicy/shop/p";
     let global = "/calico/v1/policy/GlobalNetworkPolicy//p";
     // The policy's selector is valid.
@@ -180,7 +180,7 @@ fn an_invalid_policy_denies_instead_of_vanishing() {
 }
 
 #[test]
-fn an_invalid_policy_of_kubernetes_isolates_and_leaves_others_their_say() {
+fn an_invalid_kubernetes_policy_isolates_and_other_policies_still_allow() {
     let id = PolicyId::new(PolicyKind::KubernetesNetworkPolicy, "shop", "p");
     let mut graph = graph();
     graph.on_update(fallback("/calico/v1/policy/KubernetesNetworkPolicy/shop/p", &json!({"selector": "a =="})));
@@ -229,7 +229,7 @@ fn workloads_that_send_from_foreign_addresses_count_as_absent_unless_they_may() 
     assert!(is_there(&mut lenient));
 }
 
-/// The reasons of problems by the text of their objects.
+/// Returns the reasons of problems by the text of their objects.
 fn problems(graph: &Graph) -> Vec<(String, Reason)> {
     graph.problems().map(|problem| (problem.key.to_string(), problem.reason)).collect()
 }

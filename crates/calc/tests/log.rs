@@ -57,7 +57,7 @@ struct Node {
 
 impl Node {
     /// Applies the updates and flushes. Returns the changes and the lines of the log.
-    fn told(&mut self, updates: impl IntoIterator<Item = Update>) -> (Vec<DesiredUpdate>, Vec<String>) {
+    fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> (Vec<DesiredUpdate>, Vec<String>) {
         updates.into_iter().for_each(|update| self.graph.on_update(update));
         let changes = self.graph.take_changes();
         (changes, self.log.take().lines().map(|line| line.trim().to_owned()).collect())
@@ -79,19 +79,19 @@ fn with_log(spans: FmtSpan, run: impl FnOnce(Node)) {
 }
 
 #[test]
-fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
+fn reasons_of_active_policies_and_changed_endpoints_are_logged() {
     with_log(FmtSpan::NONE, |mut node| {
-        let mut told = |update| node.told([update]).1;
-        assert_eq!(told(policy("app == 'web'")), Vec::<String>::new());
+        let mut apply = |update| node.apply([update]).1;
+        assert_eq!(apply(policy("app == 'web'")), Vec::<String>::new());
         assert_eq!(
-            told(endpoint("web")),
+            apply(endpoint("web")),
             [
                 "DEBUG flush: policy is active policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects an endpoint of this node\" endpoint=node-1/k8s/shop/web-0/eth0",
                 "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=ingress GlobalNetworkPolicy/web, egress GlobalNetworkPolicy/web",
             ]
         );
         assert_eq!(
-            told(endpoint("db")),
+            apply(endpoint("db")),
             [
                 "DEBUG flush: policy is inactive policy=GlobalNetworkPolicy/web selector=app == \"web\" why=\"it selects no endpoint of this node\"",
                 "DEBUG flush: endpoint changes endpoint=node-1/k8s/shop/web-0/eth0 why=\"its policies\" policies=",
@@ -104,7 +104,7 @@ fn it_is_told_why_a_policy_is_active_and_which_endpoints_change() {
 fn a_flush_counts_its_changes_of_policies_and_endpoints() {
     with_log(FmtSpan::CLOSE, |mut node| {
         let mut flush = |updates: &[Update], policies: usize, endpoints: usize| {
-            let (changes, lines) = node.told(updates.iter().cloned());
+            let (changes, lines) = node.apply(updates.iter().cloned());
             let count = changes.len();
             let span = format!("DEBUG flush{{changes={count} policies={policies} endpoints={endpoints}}}: close");
             assert_eq!(lines.last(), Some(&span));

@@ -38,7 +38,7 @@ impl Node {
         problems.map(|problem| problem.to_string()).collect()
     }
 
-    /// The actions of the policy's rules to and from endpoints.
+    /// Returns the actions of the policy's rules to and from endpoints.
     fn actions(&self, name: &str) -> [Vec<RuleAction>; 2] {
         let policy = &self.dataplane.policies[&id(name)];
         [actions(&policy.inbound), actions(&policy.outbound)]
@@ -69,7 +69,7 @@ fn key(pod: usize) -> WorkloadEndpointKey {
     WorkloadEndpointKey::new("here", "k8s", &format!("pod{pod}"), "eth0")
 }
 
-/// An endpoint with one address and the label `a` of this value.
+/// Returns an endpoint with one address and the label `a` of this value.
 fn pod_with(number: usize, a: &str) -> Update {
     let address = std::net::Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());
     let endpoint = WorkloadEndpoint {
@@ -96,14 +96,15 @@ fn from(selector: &str) -> Rule {
     Rule { source, ..Rule::new(RuleAction::Allow) }
 }
 
-/// A policy for all endpoints that allows connections from those that these selectors match.
+/// Returns a policy for all endpoints that allows connections from those that these selectors
+/// match.
 fn policy(name: &str, selectors: &[&str]) -> Update {
     let inbound = selectors.iter().map(|selector| from(selector)).collect();
     Update::Policy(id(name), Some(Valid::new(Policy { inbound, ..Policy::default() }).unwrap()))
 }
 
 #[test]
-fn endpoints_that_come_and_go_refuse_a_policy_and_bring_it_back() {
+fn a_policy_is_refused_and_restored_as_endpoints_change() {
     let mut node = Node::new(4);
     node.apply([policy("p", &["has(a)", "a == 'x'"]), pod(1), pod(2)]);
     assert!(!node.is_refused("p"));
@@ -140,7 +141,7 @@ fn nothing_of_a_refused_policy_is_listed() {
 }
 
 #[test]
-fn an_edited_policy_is_judged_anew() {
+fn an_edited_policy_is_evaluated_again() {
     let mut node = Node::new(4);
     node.apply((0..4).map(pod).chain([policy("p", &["has(a)"])]));
     assert!(!node.is_refused("p"));
@@ -173,7 +174,7 @@ fn a_refused_policy_that_is_deleted_leaves_nothing() {
 }
 
 #[test]
-fn policies_that_share_a_set_are_judged_apart() {
+fn policies_that_share_a_set_are_evaluated_separately() {
     let mut node = Node::new(4);
     node.apply((0..3).map(pod).chain([policy("p", &["has(a)"]), policy("q", &["has(a)", "a == 'x'"])]));
     assert!(!node.is_refused("p") && node.is_refused("q"));
@@ -246,7 +247,7 @@ fn a_profile_beyond_the_bound_denies() {
 }
 
 #[test]
-fn a_refused_policy_of_kubernetes_leaves_others_their_say() {
+fn other_policies_still_allow_beside_a_refused_kubernetes_policy() {
     let mut node = Node::new(0);
     let id = PolicyId::new(PolicyKind::KubernetesNetworkPolicy, "shop", "p");
     let policy = Policy { inbound: [from("has(a)")].into(), ..Policy::default() };

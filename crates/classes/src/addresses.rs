@@ -90,7 +90,7 @@ pub(crate) struct Inherited {
 pub(crate) struct BucketChanges {
     pub(crate) born: Vec<BucketId>,
     /// With the atoms that were their own.
-    pub(crate) gone: Vec<(BucketId, Vec<AtomId>)>,
+    pub(crate) removed: Vec<(BucketId, Vec<AtomId>)>,
     pub(crate) inherited: Inherited,
     /// Networks that cover all addresses whose class may have changed; none is within another.
     pub(crate) nets: Vec<Cidr>,
@@ -253,15 +253,15 @@ impl Addresses {
             next += 1;
             let entry = self.entries.at(id);
             let (net, bucket) = (entry.net, entry.bucket);
-            let is_gone = entry.atoms.is_empty();
-            if !net.is_host() && is_gone == bucket.is_some() {
+            let is_removed = entry.atoms.is_empty();
+            if !net.is_host() && is_removed == bucket.is_some() {
                 let covered: Vec<EntryId> =
                     self.ordered.range(net..=net.last_host()).map(|(_, id)| *id).filter(|other| *other != id).collect();
                 for other in covered {
                     self.set_pending(other);
                 }
             }
-            if is_gone {
+            if is_removed {
                 self.remove_entry(id, net, bucket);
             }
         }
@@ -389,9 +389,9 @@ impl Addresses {
 
     fn release_class(&mut self, class: ClassId) {
         if self.classes.release(class)
-            && let Some(gone) = self.classes.remove_unused(class)
+            && let Some(removed) = self.classes.remove_unused(class)
         {
-            self.touched_classes.entry(class).or_insert(Some(gone));
+            self.touched_classes.entry(class).or_insert(Some(removed));
         }
     }
 
@@ -418,7 +418,7 @@ impl Addresses {
             }
             changes.inherited.buckets.remove(&id);
             if was_known {
-                changes.gone.push((id, atoms));
+                changes.removed.push((id, atoms));
             }
         }
         for id in std::mem::take(&mut self.born) {

@@ -57,7 +57,7 @@ impl Meter {
     }
 
     /// Charges a set of clauses that is kept, and its copy in an index.
-    pub(crate) fn kept(&mut self, words: usize) {
+    pub(crate) fn stored_set(&mut self, words: usize) {
         self.spend(words.saturating_mul(16));
     }
 

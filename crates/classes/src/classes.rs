@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tortie_evaluate::{Layer, Settings, UpdateError};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Policy, Profile, WorkloadEndpointState};
 use tortie_model::{
-    AdminState, Cidr, Direction, HostEndpointName, HostInterface, Hostname, IpSetId, WorkloadEndpointId,
+    AdminState, Cidr, Direction, HostEndpointName, HostInterface, Hostname, InterfaceName, IpSetId, WorkloadEndpointId,
 };
 
 use crate::addresses::Addresses;
@@ -44,6 +44,8 @@ pub(crate) struct Workload {
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) addresses: SmallVec<[IpAddr; 2]>,
+    /// The named interface; `None` for the one with an expected address.
+    pub(crate) interface: Option<InterfaceName>,
     pub(crate) has_all_interfaces: bool,
     /// As [`HOST_GROUPS`] lists them.
     pub(crate) groups: [GroupId; HOST_GROUPS.len()],
@@ -52,9 +54,9 @@ pub(crate) struct Host {
 impl Host {
     /// The group of a layer and direction.
     #[expect(clippy::expect_used, reason = "there are questions for all layers and directions")]
-    pub(crate) fn group(&self, asked: (Layer, Direction)) -> GroupId {
+    pub(crate) fn group(&self, stage: (Layer, Direction)) -> GroupId {
         let mut groups = HOST_GROUPS.iter().zip(self.groups);
-        groups.find(|(question, _)| **question == asked).expect("each layer and direction is a question").1
+        groups.find(|(question, _)| **question == stage).expect("each layer and direction is a question").1
     }
 }
 
@@ -226,8 +228,12 @@ impl Classes {
                 };
                 groups.acquire(GroupKey::new((layer, direction), tiers, &state.endpoint.profiles), owners)
             });
-            let has_all_interfaces = state.endpoint.iface == Some(HostInterface::All);
-            Host { addresses, has_all_interfaces, groups }
+            let (interface, has_all_interfaces) = match state.endpoint.iface {
+                Some(HostInterface::All) => (None, true),
+                Some(HostInterface::Named(name)) => (Some(name), false),
+                None => (None, false),
+            };
+            Host { addresses, interface, has_all_interfaces, groups }
         });
         let before = match new {
             Some(new) => hosts.insert(name.clone(), new),

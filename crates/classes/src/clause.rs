@@ -201,37 +201,37 @@ impl Compiler<'_> {
     }
 
     fn ports(&self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Vec<PortAlternative>> {
-        let mut asked = AskedPorts::new(side.rule, draft);
-        asked.by_name = !side.named_ports.is_empty();
+        let mut conditions = PortConditions::new(side.rule, draft);
+        conditions.by_name = !side.named_ports.is_empty();
         for id in side.named_ports {
             match self.set(id, draft)? {
-                Some(Set::Ports(ports)) => asked.named.push(ports),
+                Some(Set::Ports(ports)) => conditions.named.push(ports),
                 Some(Set::Nets(_)) => {}
-                None => asked.is_enforced = false,
+                None => conditions.is_enforced = false,
             }
         }
         // The ports are alternatives: if one cannot be enforced, all are dropped.
-        if !asked.is_enforced {
-            asked.numeric = None;
-            asked.named.clear();
-            asked.by_name = false;
+        if !conditions.is_enforced {
+            conditions.numeric = None;
+            conditions.named.clear();
+            conditions.by_name = false;
         }
         for id in side.services {
             match self.set(id, draft)? {
-                Some(Set::Ports(ports)) => asked.services.push(ports),
-                Some(Set::Nets(_)) => asked.is_impossible = true,
+                Some(Set::Ports(ports)) => conditions.services.push(ports),
+                Some(Set::Nets(_)) => conditions.is_impossible = true,
                 None => {}
             }
         }
         for id in side.not_named_ports {
             if let Some(Set::Ports(ports)) = self.set(id, draft)? {
-                asked.not_named.push(ports);
+                conditions.not_named.push(ports);
             }
         }
-        if asked.most_alternatives() > self.room {
+        if conditions.most_alternatives() > self.room {
             return Err(self.over.clone());
         }
-        Ok(asked.alternatives(draft.protocol))
+        Ok(conditions.alternatives(draft.protocol))
     }
 }
 
@@ -239,7 +239,7 @@ type SetPorts = ahash::AHashMap<(PortProtocol, u16), AtomId>;
 
 /// Conditions of a side on ports.
 #[derive(Default)]
-struct AskedPorts<'a> {
+struct PortConditions<'a> {
     /// One of these; any port if `None` and without named ports.
     numeric: Option<Intervals>,
     /// None of these, and a port.
@@ -252,7 +252,7 @@ struct AskedPorts<'a> {
     is_impossible: bool,
 }
 
-impl<'a> AskedPorts<'a> {
+impl<'a> PortConditions<'a> {
     fn new(rule: &EntityMatch, draft: &mut Draft) -> Self {
         let numeric = enforced(rule.numeric_ports(), draft).map(Intervals::ports);
         let is_enforced = numeric.is_some();
@@ -400,9 +400,9 @@ fn draft(view: RuleView<'_>) -> Option<Draft> {
 
 fn icmp(rule: &Rule, draft: &mut Draft) {
     let extras = &*rule.extras;
-    let asked = [(extras.icmp_type, extras.icmp_code), (extras.not_icmp_type, extras.not_icmp_code)];
-    draft.is_odd |= asked.iter().any(|(icmp_type, code)| icmp_type.is_none() && code.is_some());
-    if asked.iter().all(|(icmp_type, _)| icmp_type.is_none()) {
+    let conditions = [(extras.icmp_type, extras.icmp_code), (extras.not_icmp_type, extras.not_icmp_code)];
+    draft.is_odd |= conditions.iter().any(|(icmp_type, code)| icmp_type.is_none() && code.is_some());
+    if conditions.iter().all(|(icmp_type, _)| icmp_type.is_none()) {
         return;
     }
     let protocol = draft.protocol.map(Protocol::number);
@@ -418,7 +418,7 @@ fn icmp(rule: &Rule, draft: &mut Draft) {
         *allowed &= family;
     }
     let Some(protocol) = protocol else { return };
-    let [wanted, excluded] = asked.map(|(icmp_type, code)| icmp_type.map(|icmp_type| (icmp_type, code)));
+    let [wanted, excluded] = conditions.map(|(icmp_type, code)| icmp_type.map(|icmp_type| (icmp_type, code)));
     draft.l4 = Intervals::icmp(protocol, wanted);
     if excluded.is_some() {
         draft.l4 = draft.l4.and(&Intervals::icmp(protocol, excluded).not(L4_END));

@@ -70,7 +70,7 @@ impl Columns {
             Some(column) => *column,
             None => {
                 let column = number_of(self.bits.len());
-                meter.kept(bits.words().len());
+                meter.stored_set(bits.words().len());
                 self.bits.push(bits.clone());
                 known.insert(bits.clone(), column);
                 column

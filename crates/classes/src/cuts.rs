@@ -36,7 +36,7 @@ impl Cuts {
 
     /// Undoes [`Self::cut`].
     #[expect(clippy::expect_used, reason = "each edge of the intervals was cut before")]
-    pub(crate) fn mend(&mut self, intervals: &Intervals) {
+    pub(crate) fn uncut(&mut self, intervals: &Intervals) {
         for at in self.edges(intervals) {
             let (class, users) = self.stretches.get_mut(&at).expect("the line is cut there");
             *users -= 1;

@@ -14,9 +14,9 @@ use tortie_evaluate::Layer;
 use tortie_model::{Direction, Family, HostEndpointName};
 
 use crate::classes::HOST_GROUPS;
+use crate::comparison::{Shift, VerdictComparison};
 use crate::compiled::Compiled;
-use crate::judge::{Judge, Shift};
-use crate::parties::{Nodes, Parties, Party, Ways};
+use crate::parties::{HostPaths, Nodes, Parties, Party};
 use crate::sides::{End, HostEnd, Own, Side};
 use crate::states::States;
 
@@ -73,10 +73,10 @@ impl Compiled<'_> {
     /// host endpoint that is missing in a state denies nothing there.
     ///
     /// If workloads have a [node](crate::Classes::set_workload_node), their connections pass the
-    /// policies of its host endpoints for forwarded packets. To workloads of other nodes, these are
-    /// the host endpoints of all interfaces. To other peers, these are the host endpoints that
-    /// expect the workload's address, else those of all interfaces, else all. Connections of a
-    /// workload with the addresses of its own node are then left out.
+    /// policies of its host endpoints for forwarded packets: those of all interfaces at the
+    /// workload's interface, and between workloads of different nodes. Connections with other peers
+    /// pass the first host endpoint by name of each interface, or else those of all interfaces.
+    /// Connections of a workload with the addresses of its own node are then left out.
     ///
     /// Connections of a workload to itself meet no policy. An endpoint whose policies refer to a
     /// missing object is denied everything. The two states may be a [`Classes`](crate::Classes) and
@@ -84,10 +84,10 @@ impl Compiled<'_> {
     #[must_use]
     pub fn difference(&self, after: &Compiled<'_>, family: Family) -> Difference {
         let states = States { before: self, after };
-        let parties = Parties::new(states, family, Ways::new(states));
-        let mut judge = Judge::new(states, family);
-        let workloads = pairs::between_workloads(&parties, &mut judge);
-        let hosts = at_hosts(states, family, &parties, &judge);
+        let parties = Parties::new(states, family, HostPaths::new(states));
+        let mut comparison = VerdictComparison::new(states, family);
+        let workloads = pairs::between_workloads(&parties, &mut comparison);
+        let hosts = at_hosts(states, family, &parties, &comparison);
         Difference { parties: parties.into_public(), workloads, hosts }
     }
 }
@@ -96,7 +96,7 @@ fn at_hosts(
     states: States<&Compiled<'_>>,
     family: Family,
     parties: &Parties<'_>,
-    judge: &Judge<'_>,
+    comparison: &VerdictComparison<'_>,
 ) -> Vec<HostChange> {
     let (before, after) = (&states.before.classes.hosts, &states.after.classes.hosts);
     let mut names: Vec<&HostEndpointName> = before.keys().chain(after.keys()).collect();
@@ -106,14 +106,21 @@ fn at_hosts(
     for (layer, direction) in HOST_GROUPS {
         let mut by_side: AHashMap<Side, Vec<HostEndpointName>> = AHashMap::new();
         for name in &names {
+            let has_all =
+                |state: &Compiled<'_>| state.classes.hosts.get(*name).is_some_and(|host| host.has_all_interfaces);
+            // Untracked policy of all interfaces is not enforced.
+            if layer == Layer::Untracked && (has_all(states.before) || has_all(states.after)) {
+                continue;
+            }
             let side = states.map(|state| Own::of_host(state, name, (layer, direction), family));
             by_side.entry(side).or_default().push((*name).clone());
         }
         for (side, endpoints) in by_side {
             let mut peers: AHashMap<Shifts, Vec<usize>> = AHashMap::new();
             for peer in parties.where_cells(&side, |_| true) {
-                let host = HostEnd { layer, peer: parties.address(peer) };
-                let shifts = judge.shifts(&[End { direction, host: Some(host), cell: parties.cell_of(&side, peer) }]);
+                let host = HostEnd { layer, peer: parties.address(peer), list: None };
+                let shifts =
+                    comparison.shifts(&[End { direction, host: Some(host), cell: parties.cell_of(&side, peer) }]);
                 if !shifts.is_empty() {
                     peers.entry(shifts.into()).or_default().push(peer);
                 }

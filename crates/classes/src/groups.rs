@@ -86,7 +86,7 @@ impl Groups {
 
     /// Updates all tables. Returns the changed groups, in order.
     pub(crate) fn flush(&mut self, buckets: &BucketChanges, owners: &Owners, addresses: &Addresses) -> Vec<GroupId> {
-        for (bucket, own) in &buckets.gone {
+        for (bucket, own) in &buckets.removed {
             for id in self.users(own.iter().copied()) {
                 if self.table_mut(id).is_some_and(|table| table.remove(*bucket)) {
                     self.changed.insert(id);

@@ -5,7 +5,7 @@ use tortie_model::{Cidr, Family};
 
 use crate::addresses::Addresses;
 use crate::ids::BucketId;
-use crate::networks::{not_filled, nowhere};
+use crate::networks::{not_filled, unspecified};
 
 /// The buckets with addresses that are in no longer network.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Inhabited {
         for family in Family::ALL {
             let of_family = || addresses.prefixes().map(|(net, _)| net).filter(|net| net.family() == family);
             let is_known = of_family().next().is_some_and(|net| net.prefix_len() == 0);
-            let all = Cidr::new(nowhere(family), 0).filter(|_| !is_known);
+            let all = Cidr::new(unspecified(family), 0).filter(|_| !is_known);
             let nets: Vec<Cidr> = all.into_iter().chain(of_family()).collect();
             for (net, has_addresses) in nets.iter().zip(not_filled(&nets)) {
                 let bucket = if all == Some(*net) { None } else { addresses.bucket_of_net(*net) };

@@ -41,8 +41,8 @@ mod compiled;
 mod nodes;
 mod view;
 
+mod comparison;
 mod difference;
-mod judge;
 mod matrix;
 mod parties;
 mod reachability;
@@ -52,10 +52,10 @@ mod unused;
 
 pub use budget::Budget;
 pub use classes::Classes;
+pub use comparison::{Passing, Ruling, Shift};
 pub use compiled::Compiled;
 pub use difference::{Change, Difference, HostChange};
 pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, Row, RulingsId};
-pub use judge::{Passing, Ruling, Shift};
 pub use line::L4Detail;
 pub use lines::Lines;
 pub use matrix::{Matrix, Question};

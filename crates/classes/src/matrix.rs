@@ -14,7 +14,7 @@ use crate::compiled::Compiled;
 use crate::each::ByDirection;
 use crate::ids::{BucketId, ClassId, EndpointClassId, GroupId, Id, Row, SettingsId, number_of};
 use crate::line::{l4_point, source_port_point};
-use crate::networks::nowhere;
+use crate::networks::unspecified;
 use crate::owners::OwnerKey;
 use crate::program::GroupKey;
 
@@ -138,8 +138,10 @@ impl Peers {
     /// Returns the peers that a side allows.
     fn open(&self, compiled: &Compiled<'_>, direction: Direction, side: Side, question: Question) -> Bits {
         let mut open = Bits::new(self.count);
-        let nowhere = nowhere(self.family);
-        let Ok(packet) = Packet::new(nowhere, nowhere, question.protocol, question.payload) else { return open };
+        let unspecified = unspecified(self.family);
+        let Ok(packet) = Packet::new(unspecified, unspecified, question.protocol, question.payload) else {
+            return open;
+        };
         let settings = compiled.classes.nodes.settings(side.settings);
         let is_guarded = || settings.guards(&packet).any(|(_, denies)| denies);
         if direction == Direction::Egress && is_guarded() {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tortie_model::{Cidr, Family};
 
 /// The unspecified address of a family, which no endpoint has.
-pub(crate) fn nowhere(family: Family) -> IpAddr {
+pub(crate) fn unspecified(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
@@ -24,15 +24,15 @@ pub(crate) fn not_filled(nets: &[Cidr]) -> Vec<bool> {
         1_u128.checked_shl(bits - u32::from(net.prefix_len())).unwrap_or(u128::MAX)
     };
     let mut covered = vec![0_u128; nets.len()];
-    let mut around: Vec<(usize, Cidr)> = Vec::new();
+    let mut enclosing: Vec<(usize, Cidr)> = Vec::new();
     for (place, net) in nets.iter().enumerate() {
-        while around.last().is_some_and(|(_, outer)| !outer.contains(net.address())) {
-            around.pop();
+        while enclosing.last().is_some_and(|(_, outer)| !outer.contains(net.address())) {
+            enclosing.pop();
         }
-        if let Some(covered) = around.last().and_then(|(outer, _)| covered.get_mut(*outer)) {
+        if let Some(covered) = enclosing.last().and_then(|(outer, _)| covered.get_mut(*outer)) {
             *covered = covered.saturating_add(size(*net));
         }
-        around.push((place, *net));
+        enclosing.push((place, *net));
     }
     nets.iter().zip(covered).map(|(net, covered)| covered < size(*net)).collect()
 }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_fill_is_told() {
+    fn covered_networks_are_reported() {
         assert_eq!(filled(&["0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1"]), [0]);
         assert_eq!(filled(&["::/0", "::/1", "8000::/1"]), [0]);
         assert_eq!(filled(&["10.0.0.0/30", "10.0.0.0/31", "10.0.0.2/32", "10.0.0.3/32"]), [0]);

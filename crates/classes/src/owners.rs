@@ -288,8 +288,8 @@ impl Owners {
             let before = std::mem::replace(&mut owner.compiled, compiled);
             for rule in rules_of(&before) {
                 rule.clauses.iter().for_each(|clause| {
-                    self.l4.mend(&clause.l4);
-                    self.source_ports.mend(&clause.source_port);
+                    self.l4.uncut(&clause.l4);
+                    self.source_ports.uncut(&clause.source_port);
                 });
             }
             for list in std::mem::replace(&mut owner.lists, used) {

@@ -1,11 +1,11 @@
 //! Parties that a change distinguishes, and the cells in which each sees the others.
 
 mod failsafe;
-mod together;
-mod ways;
+mod host_paths;
+mod node_pairs;
 
-pub use together::Nodes;
-pub(crate) use ways::Ways;
+pub(crate) use host_paths::HostPaths;
+pub use node_pairs::Nodes;
 
 use std::net::IpAddr;
 
@@ -15,12 +15,12 @@ use tortie_model::{Cidr, Direction, Family, WorkloadEndpointId};
 use crate::compiled::Compiled;
 use crate::each::ByDirection;
 use crate::ids::{BucketId, ClassId, GroupId, SettingsId};
-use crate::networks::{not_filled, nowhere};
+use crate::networks::{not_filled, unspecified};
 use crate::sides::{Cell, HostSide, Own, Side};
 use crate::states::States;
 use failsafe::Failsafe;
-use together::Location;
-use ways::{Leg, NodeNumber};
+use host_paths::{Leg, NodeNumber};
+use node_pairs::Location;
 
 /// Addresses that policy treats alike, before a change and after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ struct Entry {
     /// Of workloads.
     sides: Option<ByDirection<usize>>,
     legs: Legs,
+    /// Host endpoints at the interfaces of workloads, by the places of lists.
+    at_workload: ByDirection<usize>,
     location: Location,
     /// An address that failsafe ports treat as those of the party.
     address: IpAddr,
@@ -67,11 +69,14 @@ pub(crate) struct Parties<'a> {
     /// Lists of host endpoints on the way, without duplicates; the first list is empty.
     legs: Vec<Box<[HostSide]>>,
     leg_numbers: AHashMap<Box<[HostSide]>, usize>,
+    /// Lists of host endpoints at the interfaces of workloads, without duplicates; the first list is
+    /// empty.
+    at_workloads: Vec<Vec<Leg>>,
     have_nodes: bool,
 }
 
 impl<'a> Parties<'a> {
-    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family, mut ways: Ways<'a>) -> Self {
+    pub(crate) fn new(states: States<&'a Compiled<'a>>, family: Family, mut host_paths: HostPaths<'a>) -> Self {
         let mut parties = Self {
             states,
             family,
@@ -81,22 +86,23 @@ impl<'a> Parties<'a> {
             by_around: AHashMap::new(),
             legs: vec![Box::default()],
             leg_numbers: [(Box::default(), 0)].into_iter().collect(),
-            have_nodes: !ways.is_none(),
+            at_workloads: vec![Vec::new()],
+            have_nodes: !host_paths.is_none(),
         };
         let mut failsafe = Failsafe::new(states, family);
-        parties.add_workloads(&mut ways, &mut failsafe);
-        parties.add_networks(&ways, &mut failsafe);
+        parties.add_workloads(&mut host_paths, &mut failsafe);
+        parties.add_networks(&host_paths, &mut failsafe);
         parties.index();
         parties
     }
 
-    fn add_workloads(&mut self, ways: &mut Ways<'a>, failsafe: &mut Failsafe) {
+    fn add_workloads(&mut self, host_paths: &mut HostPaths<'a>, failsafe: &mut Failsafe) {
         let (before, after) = (&self.states.before.classes.workloads, &self.states.after.classes.workloads);
         let mut ids: Vec<&WorkloadEndpointId> = before.keys().filter(|id| after.contains_key(*id)).collect();
         ids.sort_unstable();
         let mut numbers: ByDirection<AHashMap<Side, usize>> = ByDirection::default();
-        type Place = (usize, Option<States<NodeNumber>>, IpAddr);
-        let mut known: AHashMap<(ByDirection<usize>, States<ClassId>, Place), usize> = AHashMap::new();
+        type PartyKey = (usize, Option<States<NodeNumber>>, IpAddr);
+        let mut known: AHashMap<(ByDirection<usize>, States<ClassId>, PartyKey), usize> = AHashMap::new();
         for id in ids {
             let address = |state: &Compiled<'_>| {
                 let nets = &state.classes.workloads.get(id)?.addresses;
@@ -121,11 +127,11 @@ impl<'a> Parties<'a> {
                     all.len() - 1
                 })
             });
-            let location = ways.location(id);
-            let is_single = ways.is_single(location);
-            let way = ways.of(location, States { before, after });
+            let location = host_paths.location(id);
+            let is_single = host_paths.is_single(location);
+            let path = host_paths.of(location);
             let address = failsafe.like(after);
-            let place = (way, is_single.then_some(location), address);
+            let place = (path, is_single.then_some(location), address);
             if let Some(entry) = known.get(&(sides, classes, place)) {
                 if let Some(Entry { party: Party::Workloads(members), location: of, .. }) = self.entries.get_mut(*entry)
                 {
@@ -135,23 +141,25 @@ impl<'a> Parties<'a> {
                 continue;
             }
             let party = Party::Workloads(vec![id.clone()]);
-            let legs = self.legs(ways, way, buckets);
+            let legs = self.legs(host_paths, path, buckets);
+            let at_workload = self.at_workload(host_paths, path);
             let location = Location::new(location, is_single);
             known.insert((sides, classes, place), self.entries.len());
-            self.entries.push(Entry { party, buckets, sides: Some(sides), legs, location, address });
+            self.entries.push(Entry { party, buckets, sides: Some(sides), legs, at_workload, location, address });
         }
     }
 
     /// Returns the policies of the host endpoints on a way for workloads with addresses in these
     /// buckets.
-    fn legs(&mut self, ways: &Ways<'a>, way: usize, buckets: States<Option<BucketId>>) -> Legs {
+    fn legs(&mut self, host_paths: &HostPaths<'a>, path: usize, buckets: States<Option<BucketId>>) -> Legs {
         let own = |state, group: Option<(GroupId, SettingsId)>, bucket| {
             group.map_or(Own::Absent, |(group, settings)| Own::of_group(state, group, bucket, self.family, settings))
         };
         let mut numbers = |legs: &ByDirection<Vec<Leg>>| {
             ByDirection::new(|direction| {
-                let sides = legs[direction].iter().map(|Leg { layer, groups }| HostSide {
+                let sides = legs[direction].iter().map(|Leg { layer, list, groups }| HostSide {
                     layer: *layer,
+                    list: *list,
                     side: States {
                         before: own(self.states.before, groups.before, buckets.before),
                         after: own(self.states.after, groups.after, buckets.after),
@@ -163,12 +171,23 @@ impl<'a> Parties<'a> {
                 })
             })
         };
-        let way = ways.way(way);
-        Legs { between: numbers(&way.between), outside: numbers(&way.outside) }
+        let path = host_paths.path(path);
+        Legs { between: numbers(&path.between), outside: numbers(&path.outside) }
+    }
+
+    /// Returns the numbers of the lists of host endpoints at the interfaces of workloads.
+    fn at_workload(&mut self, host_paths: &HostPaths<'a>, path: usize) -> ByDirection<usize> {
+        ByDirection::new(|direction| {
+            let legs = &host_paths.path(path).at_workload[direction];
+            self.at_workloads.iter().position(|known| known == legs).unwrap_or_else(|| {
+                self.at_workloads.push(legs.clone());
+                self.at_workloads.len() - 1
+            })
+        })
     }
 
     #[expect(clippy::indexing_slicing, clippy::unreachable, reason = "`by_buckets` has the places of networks")]
-    fn add_networks(&mut self, ways: &Ways<'a>, failsafe: &mut Failsafe) {
+    fn add_networks(&mut self, host_paths: &HostPaths<'a>, failsafe: &mut Failsafe) {
         let both = [self.states.before, self.states.after];
         let workloads: AHashSet<Cidr> = both
             .iter()
@@ -176,26 +195,26 @@ impl<'a> Parties<'a> {
             .map(|net| Cidr::host(net.address()))
             .collect();
         let nodes: AHashMap<Cidr, States<NodeNumber>> =
-            ways.addresses().map(|(address, location)| (Cidr::host(address), location)).collect();
+            host_paths.addresses().map(|(address, location)| (Cidr::host(address), location)).collect();
         let known = both.iter().flat_map(|state| state.prefixes().map(|(net, _)| net));
         let mut nets: Vec<Cidr> = known
             .chain(workloads.iter().copied())
             .chain(nodes.keys().copied())
             .chain(failsafe.nets())
-            .chain(Cidr::new(nowhere(self.family), 0))
+            .chain(Cidr::new(unspecified(self.family), 0))
             .filter(|net| net.family() == self.family)
             .collect();
         nets.sort_unstable();
         nets.dedup();
-        type Place = (Option<Option<States<NodeNumber>>>, IpAddr);
-        let mut by_buckets: AHashMap<(States<Option<BucketId>>, Place), usize> = AHashMap::new();
+        type PartyKey = (Option<Option<States<NodeNumber>>>, IpAddr);
+        let mut by_buckets: AHashMap<(States<Option<BucketId>>, PartyKey), usize> = AHashMap::new();
         for (net, has_rest) in nets.iter().zip(not_filled(&nets)) {
             if !has_rest || workloads.contains(net) {
                 continue;
             }
             let buckets = self.states.map(|state| state.classes.addresses.bucket_of_net(*net));
             let node = nodes.get(net).copied();
-            let single = node.map(|location| Some(location).filter(|location| ways.is_single(*location)));
+            let single = node.map(|location| Some(location).filter(|location| host_paths.is_single(*location)));
             let address = failsafe.like(net.address());
             let location = node.unwrap_or_default();
             if let Some(entry) = by_buckets.get(&(buckets, (single, address))) {
@@ -208,7 +227,8 @@ impl<'a> Parties<'a> {
             by_buckets.insert((buckets, (single, address)), self.entries.len());
             let location = Location::new(location, single.flatten().is_some());
             let (party, legs) = (Party::Networks(vec![*net]), Legs::default());
-            self.entries.push(Entry { party, buckets, sides: None, legs, location, address });
+            let at_workload = ByDirection::default();
+            self.entries.push(Entry { party, buckets, sides: None, legs, at_workload, location, address });
         }
     }
 
@@ -292,8 +312,8 @@ impl<'a> Parties<'a> {
         self.have_nodes
     }
 
-    pub(crate) fn nowhere(&self) -> IpAddr {
-        nowhere(self.family)
+    pub(crate) fn unspecified(&self) -> IpAddr {
+        unspecified(self.family)
     }
 
     /// Returns the lists of host endpoints on the way, in the order of their numbers.
@@ -313,6 +333,34 @@ impl<'a> Parties<'a> {
     #[expect(clippy::indexing_slicing, reason = "lists of legs are named by their places")]
     pub(crate) fn legs_with(&self, number: usize) -> &[HostSide] {
         &self.legs[number]
+    }
+
+    /// Returns the number of the list of host endpoints at the interface of workloads, for packets
+    /// from them (egress) or to them (ingress).
+    pub(crate) fn at_workload_of(&self, party: usize, direction: Direction) -> usize {
+        self.entry(party).at_workload[direction]
+    }
+
+    /// Returns the number of such lists.
+    pub(crate) fn at_workload_count(&self) -> usize {
+        self.at_workloads.len()
+    }
+
+    /// Returns the policies of host endpoints at the interface of workloads, for packets whose end
+    /// in the direction of the packets at the interface is a party.
+    pub(crate) fn at_workload_with(&self, number: usize, own: usize) -> impl Iterator<Item = HostSide> + '_ {
+        let buckets = self.entry(own).buckets;
+        let of = move |state, group: Option<(GroupId, SettingsId)>, bucket| {
+            group.map_or(Own::Absent, |(group, settings)| Own::of_group(state, group, bucket, self.family, settings))
+        };
+        self.at_workloads.get(number).into_iter().flatten().map(move |Leg { layer, list, groups }| HostSide {
+            layer: *layer,
+            list: *list,
+            side: States {
+                before: of(self.states.before, groups.before, buckets.before),
+                after: of(self.states.after, groups.after, buckets.after),
+            },
+        })
     }
 
     /// Returns the cell in which a party sees a peer in a direction; `None` for networks, which

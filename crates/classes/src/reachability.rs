@@ -9,12 +9,12 @@ use std::sync::Arc;
 use ahash::AHashMap;
 use tortie_model::{Direction, Family, PolicyId, Protocol, WorkloadEndpointId};
 
+use crate::comparison::{IPIP, Passing, Ruling, VerdictComparison};
 use crate::compiled::Compiled;
 use crate::each::ByDirection;
 use crate::ids::{Id, RulingsId, number_of};
-use crate::judge::{IPIP, Judge, Passing, Ruling};
 use crate::line::{Intervals, L4_END, L4Detail, point_of};
-use crate::parties::{Parties, Party, Ways};
+use crate::parties::{HostPaths, Parties, Party};
 use crate::program::GroupKey;
 use crate::sides::{Cell, Side};
 use crate::states::States;
@@ -22,7 +22,7 @@ use crate::traffic::{Traffic, domain};
 
 /// Rulings of one end on all packets, and the number of its line of verdicts.
 #[derive(Clone, Debug)]
-struct Opinion {
+struct EndRulings {
     rulings: Arc<[Ruling]>,
     passing: usize,
 }
@@ -38,9 +38,9 @@ pub struct Reachability<'a> {
     /// Networks have none.
     sides: Vec<ByDirection<Option<usize>>>,
     /// By side.
-    said: ByDirection<Vec<Stretches>>,
-    opinions: Vec<Opinion>,
-    judge: Judge<'a>,
+    rulings_by_side: ByDirection<Vec<Stretches>>,
+    end_rulings: Vec<EndRulings>,
+    comparison: VerdictComparison<'a>,
     passing: AHashMap<[Option<usize>; 2], Arc<[Passing]>>,
     unrestricted: Traffic,
 }
@@ -61,19 +61,28 @@ impl Compiled<'_> {
             points.sort_unstable();
             kinds = Intervals::ascending(points.into_iter().map(|point| (point, point + 1)));
         }
-        let mut judge = Judge::new(states, family);
-        judge.restrict(&kinds);
-        let parties = Parties::new(states, family, Ways::none(states));
+        let mut comparison = VerdictComparison::new(states, family);
+        comparison.restrict(&kinds);
+        let parties = Parties::new(states, family, HostPaths::none(states));
         let sides = (0..parties.len()).map(|party| ByDirection::new(|direction| parties.side_of(party, direction)));
         let sides = sides.collect();
-        let mut opinions = Opinions { judge, all: Vec::new(), numbers: AHashMap::new(), by_cell: AHashMap::new() };
-        let said = ByDirection::new(|direction| {
-            parties.sides(direction).iter().map(|side| opinions.of_side(&parties, direction, side)).collect()
+        let mut builder =
+            RulingsBuilder { comparison, all: Vec::new(), numbers: AHashMap::new(), by_cell: AHashMap::new() };
+        let rulings_by_side = ByDirection::new(|direction| {
+            parties.sides(direction).iter().map(|side| builder.of_side(&parties, direction, side)).collect()
         });
-        let Opinions { judge, all: opinions, .. } = opinions;
+        let RulingsBuilder { comparison, all: end_rulings, .. } = builder;
         let unrestricted = self.unrestricted(family, &kinds);
         let parties = parties.into_public();
-        Reachability { parties, sides, said, opinions, judge, passing: AHashMap::new(), unrestricted }
+        Reachability {
+            parties,
+            sides,
+            rulings_by_side,
+            end_rulings,
+            comparison,
+            passing: AHashMap::new(),
+            unrestricted,
+        }
     }
 
     /// Returns the packets that workloads may send if no policy restricts them.
@@ -105,14 +114,14 @@ impl Compiled<'_> {
 }
 
 /// Rulings of all ends, without duplicates.
-struct Opinions<'a> {
-    judge: Judge<'a>,
-    all: Vec<Opinion>,
+struct RulingsBuilder<'a> {
+    comparison: VerdictComparison<'a>,
+    all: Vec<EndRulings>,
     numbers: AHashMap<Arc<[Ruling]>, RulingsId>,
     by_cell: AHashMap<(Direction, Cell), RulingsId>,
 }
 
-impl Opinions<'_> {
+impl RulingsBuilder<'_> {
     fn of_side(&mut self, parties: &Parties<'_>, direction: Direction, side: &Side) -> Stretches {
         let by_party = parties.of_cells(side, |cell| self.of_cell(direction, cell));
         let mut stretches: Vec<(u32, RulingsId)> = Vec::new();
@@ -128,13 +137,13 @@ impl Opinions<'_> {
         if let Some(known) = self.by_cell.get(&(direction, *cell)) {
             return *known;
         }
-        let rulings: Arc<[Ruling]> = self.judge.rulings(direction, cell).into();
+        let rulings: Arc<[Ruling]> = self.comparison.rulings(direction, cell).into();
         let number = match self.numbers.get(&rulings) {
             Some(number) => *number,
             None => {
                 let number = RulingsId::new(number_of(self.all.len()));
-                let passing = self.judge.line(direction, cell);
-                self.all.push(Opinion { rulings: Arc::clone(&rulings), passing });
+                let passing = self.comparison.line(direction, cell);
+                self.all.push(EndRulings { rulings: Arc::clone(&rulings), passing });
                 self.numbers.insert(rulings, number);
                 number
             }
@@ -163,9 +172,9 @@ impl Reachability<'_> {
     /// their destination (ingress); `None` for networks, which have no policies. Equal rulings have
     /// the same number.
     #[must_use]
-    pub fn said(&self, party: usize, direction: Direction, peer: usize) -> Option<RulingsId> {
+    pub fn rulings_id(&self, party: usize, direction: Direction, peer: usize) -> Option<RulingsId> {
         let side = self.sides.get(party)?[direction]?;
-        let stretches = self.said[direction].get(side)?;
+        let stretches = self.rulings_by_side[direction].get(side)?;
         let peer = u32::try_from(peer).ok()?;
         let found = stretches.partition_point(|(start, _)| *start <= peer).checked_sub(1)?;
         stretches.get(found).map(|(_, rulings)| *rulings)
@@ -174,9 +183,9 @@ impl Reachability<'_> {
     /// Returns the rulings of a party that are the same for all peers; `None` if they depend on the
     /// peer, or the party is networks.
     #[must_use]
-    pub fn said_to_all(&self, party: usize, direction: Direction) -> Option<RulingsId> {
+    pub fn uniform_rulings_id(&self, party: usize, direction: Direction) -> Option<RulingsId> {
         let side = self.sides.get(party)?[direction]?;
-        match &**self.said[direction].get(side)? {
+        match &**self.rulings_by_side[direction].get(side)? {
             [(_, rulings)] => Some(*rulings),
             _ => None,
         }
@@ -186,28 +195,28 @@ impl Reachability<'_> {
     /// them.
     #[must_use]
     pub fn rulings(&self, id: RulingsId) -> &[Ruling] {
-        self.opinions.get(id.number() as usize).map_or(&[], |opinion| &opinion.rulings)
+        self.end_rulings.get(id.number() as usize).map_or(&[], |end| &end.rulings)
     }
 
     /// Number of different [rulings](Self::rulings). They are numbered from 0.
     #[must_use]
     pub fn rulings_count(&self) -> usize {
-        self.opinions.len()
+        self.end_rulings.len()
     }
 
     /// Returns the packets that pass both ends, of which one may have no policies. Connections of a
     /// workload to itself meet neither.
     pub fn passing(&mut self, egress: Option<RulingsId>, ingress: Option<RulingsId>) -> Arc<[Passing]> {
-        let number = |id: RulingsId| self.opinions.get(id.number() as usize).map(|opinion| opinion.passing);
+        let number = |id: RulingsId| self.end_rulings.get(id.number() as usize).map(|end| end.passing);
         let ends = [egress.and_then(number), ingress.and_then(number)];
-        let judge = &self.judge;
-        Arc::clone(self.passing.entry(ends).or_insert_with(|| judge.passing(ends).into()))
+        let comparison = &self.comparison;
+        Arc::clone(self.passing.entry(ends).or_insert_with(|| comparison.passing(ends).into()))
     }
 
     /// Returns a number for the packets that an end allows: two ends with the same number allow the
     /// same packets.
     #[must_use]
     pub fn passing_number(&self, id: RulingsId) -> Option<usize> {
-        self.opinions.get(id.number() as usize).map(|opinion| opinion.passing)
+        self.end_rulings.get(id.number() as usize).map(|end| end.passing)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use tortie_model::Cidr;
 
-use crate::addresses::trees::Place;
+use crate::addresses::trees::TrieNetwork;
 
 /// The namespace of the platform's policies.
 const PLATFORM: &str = "";
@@ -133,7 +133,7 @@ impl Namespace {
 
 /// The places of all holdings, in order.
 struct Forest {
-    places: Vec<Place>,
+    places: Vec<TrieNetwork>,
     /// Numbers of the holdings that a place is in.
     counts: Vec<usize>,
     /// Neighbours of a place, among the remaining ones.
@@ -148,10 +148,10 @@ struct Forest {
 impl Forest {
     fn new(holdings: &[Holding]) -> Self {
         let places_of = |(holding, nets): (u32, &Holding)| {
-            let places = nets.iter().copied().flat_map(Place::of);
+            let places = nets.iter().copied().flat_map(TrieNetwork::of);
             places.map(move |place| (place, holding)).collect::<Vec<_>>()
         };
-        let mut all: Vec<(Place, u32)> = (0..).zip(holdings).flat_map(places_of).collect();
+        let mut all: Vec<(TrieNetwork, u32)> = (0..).zip(holdings).flat_map(places_of).collect();
         all.sort_unstable();
         all.dedup();
         let mut forest = Self {

@@ -6,7 +6,7 @@ use tortie_model::desired::{IpPortMember, IpSetDelta, IpSetUpdate, Members, Port
 use tortie_model::{Cidr, IpSetId};
 
 use crate::addresses::Addresses;
-use crate::addresses::trees::Place;
+use crate::addresses::trees::TrieNetwork;
 use crate::ids::AtomId;
 
 /// An IP set. One with ports is an atom for each protocol and port in it.
@@ -101,7 +101,7 @@ impl Sets {
     /// Replaces a set, or adds it. Rules with the set must be compiled again.
     pub(crate) fn replace(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) {
         if let Some(idle) = self.idle.get_mut(&set.id) {
-            self.shrunk += idle.nets().map(Place::depths).sum::<usize>();
+            self.shrunk += idle.nets().map(TrieNetwork::depths).sum::<usize>();
             *idle = Idle::new(&set.members);
             return;
         }
@@ -122,7 +122,7 @@ impl Sets {
         let IpSetDelta { id, added, removed } = delta;
         if let Some(idle) = self.idle.get_mut(id) {
             idle.change(added, removed).ok_or_else(|| UpdateError::OtherType(id.clone()))?;
-            self.shrunk += nets_of(removed).map(Place::depths).sum::<usize>();
+            self.shrunk += nets_of(removed).map(TrieNetwork::depths).sum::<usize>();
             return Ok(false);
         }
         let set = self.sets.get_mut(id).ok_or_else(|| UpdateError::NoSet(id.clone()))?;

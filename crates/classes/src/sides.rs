@@ -60,7 +60,7 @@ impl Own {
     pub(crate) fn of_host(
         state: &Compiled<'_>,
         name: &HostEndpointName,
-        asked: (Layer, Direction),
+        stage: (Layer, Direction),
         family: Family,
     ) -> Self {
         let host = state.classes.hosts.get(name);
@@ -69,7 +69,7 @@ impl Own {
         match host {
             Some(host) => {
                 let settings = state.classes.nodes.settings_of_host(name);
-                Self::of_group(state, host.group(asked), bucket, family, settings)
+                Self::of_group(state, host.group(stage), bucket, family, settings)
             }
             None => Self::Absent,
         }
@@ -106,6 +106,7 @@ pub(crate) type Side = States<Own>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostSide {
     pub(crate) layer: Layer,
+    pub(crate) list: u8,
     pub(crate) side: Side,
 }
 
@@ -131,4 +132,7 @@ pub(crate) struct HostEnd {
     pub(crate) layer: Layer,
     /// The peer's address, or one that failsafe ports treat like it.
     pub(crate) peer: IpAddr,
+    /// The interface at which a packet comes in, by number on the way. A rule that allows a packet
+    /// before DNAT or connection tracking spares it the following layers there.
+    pub(crate) list: Option<u8>,
 }

@@ -54,7 +54,7 @@ pub(crate) struct Table {
 
 /// Decisions and rules of a table that apply to some packet.
 #[derive(Debug, Default)]
-pub(crate) struct Met<'a> {
+pub(crate) struct ReachedRules<'a> {
     pub(crate) decided: Vec<&'a DecidedBy>,
     pub(crate) noted: Vec<&'a StagedRuling>,
     pub(crate) passing: Vec<&'a PassingRule>,
@@ -129,7 +129,7 @@ impl Table {
             if axis.bucket_count() > before {
                 meter.bucket(words);
             }
-            row.inspect(|_| meter.kept(words))
+            row.inspect(|_| meter.stored_set(words))
         })
     }
 
@@ -322,28 +322,28 @@ impl Table {
         clippy::indexing_slicing,
         reason = "marks are places of steps, which refer to decisions and staged rulings of their program"
     )]
-    pub(crate) fn met(&self, addresses: &Addresses, inhabited: &Inhabited) -> Met<'_> {
+    pub(crate) fn reached(&self, addresses: &Addresses, inhabited: &Inhabited) -> ReachedRules<'_> {
         let mut steps = Bits::new(self.steps.len());
         if self.has_cells {
-            self.mark_met(addresses, inhabited, &mut steps);
+            self.mark_reached(addresses, inhabited, &mut steps);
         } else {
             (0..self.steps.len()).for_each(|step| steps.insert(step));
         }
-        let mut met = Met::default();
+        let mut reached = ReachedRules::default();
         for step in steps.iter() {
             match self.steps[step] {
-                Step::Decide(decision) => met.decided.push(&self.decisions[decision].1),
-                Step::Note(noted, _) => met.noted.push(&self.staged[noted]),
+                Step::Decide(decision) => reached.decided.push(&self.decisions[decision].1),
+                Step::Note(noted, _) => reached.noted.push(&self.staged[noted]),
                 Step::Jump(_) => {}
             }
         }
-        let is_met = |rule: &&PassingRule| rule.steps.clone().any(|step| steps.contains(step));
-        met.passing.extend(self.passing.iter().filter(is_met));
-        met
+        let is_reached = |rule: &&PassingRule| rule.steps.clone().any(|step| steps.contains(step));
+        reached.passing.extend(self.passing.iter().filter(is_reached));
+        reached
     }
 
     /// Marks each clause that is the first to hold for some packet, or for some packet behind another clause.
-    fn mark_met(&self, addresses: &Addresses, inhabited: &Inhabited, met: &mut Bits) {
+    fn mark_reached(&self, addresses: &Addresses, inhabited: &Inhabited, reached: &mut Bits) {
         let l4 = kinds(&self.l4, L4_END, l4_kinds);
         let source_ports = kinds(&self.source_ports, PORTS_END, source_port_kinds);
         let mut seen: AHashSet<Bits> = AHashSet::new();
@@ -360,7 +360,7 @@ impl Table {
                             if port_kinds.iter().zip(l4_kinds).any(|(one, other)| *one && *other) {
                                 walk(&self.steps, |from| {
                                     let step = first_common([rows.words(), ports, l4], from);
-                                    step.inspect(|step| met.insert(*step))
+                                    step.inspect(|step| reached.insert(*step))
                                 });
                             }
                         }

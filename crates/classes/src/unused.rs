@@ -110,8 +110,8 @@ impl Classes {
         let mut used = Used::default();
         for group in self.groups.iter() {
             let (Some(key), Some(Ok(table))) = (self.groups.key(group), self.groups.table(group)) else { continue };
-            let met = table.met(&self.addresses, &inhabited);
-            for by in met.decided {
+            let reached = table.reached(&self.addresses, &inhabited);
+            for by in reached.decided {
                 match by {
                     DecidedBy::PolicyRule { policy, index, .. } => {
                         used.rules.insert((policy, key.direction, *index));
@@ -120,8 +120,8 @@ impl Classes {
                     _ => {}
                 }
             }
-            used.rules.extend(met.noted.iter().map(|noted| (&noted.policy, key.direction, noted.index)));
-            used.rules.extend(met.passing.iter().map(|rule| (&rule.policy, key.direction, rule.index)));
+            used.rules.extend(reached.noted.iter().map(|noted| (&noted.policy, key.direction, noted.index)));
+            used.rules.extend(reached.passing.iter().map(|rule| (&rule.policy, key.direction, rule.index)));
         }
         used
     }

@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    fn anew(&self, blocks: usize) -> Classes {
+    fn rebuilt(&self, blocks: usize) -> Classes {
         let mut classes = Classes::new(Settings::default());
         classes.set_address_blocks(blocks);
         let sets = self.sets.iter().map(|(set, members)| whole_set(*set, members));
@@ -188,12 +188,12 @@ fn verdict(compiled: &Compiled<'_>, number: u8, from: Cidr, to_port: u16) -> Ver
 
 fn run(limit: usize, steps: &[Vec<Step>]) -> Result<(), TestCaseError> {
     let mut model = Model::new();
-    let mut classes = model.anew(limit);
+    let mut classes = model.rebuilt(limit);
     for batch in steps {
         let updates: Vec<DesiredUpdate> = batch.iter().flat_map(|step| model.step(step)).collect();
         updates.iter().for_each(|update| classes.apply(update).unwrap());
         let compiled = classes.flush();
-        let mut fresh = model.anew(limit);
+        let mut fresh = model.rebuilt(limit);
         let fresh = fresh.flush();
         let refused = model.refused(&compiled);
         if model.refused(&fresh).is_empty() {
@@ -201,7 +201,7 @@ fn run(limit: usize, steps: &[Vec<Step>]) -> Result<(), TestCaseError> {
         }
         let unused = model.sets.keys().any(|set| !model.policies.values().any(|(_, sets)| sets.contains(set)));
         prop_assert!(unused || blocks(&compiled) <= limit, "{} blocks", blocks(&compiled));
-        let mut unbounded = model.anew(usize::MAX);
+        let mut unbounded = model.rebuilt(usize::MAX);
         let unbounded = unbounded.flush();
         for number in model.policies.keys().filter(|number| !refused.contains(number)) {
             for (from, port) in (0..60).flat_map(|from| [(net(from), 80), (net(from), 81)]) {
@@ -233,29 +233,29 @@ proptest! {
 }
 
 #[test]
-fn a_namespace_of_many_networks_is_refused_alone_until_it_has_fewer() {
+fn only_the_namespace_with_too_many_networks_is_refused() {
     let mut model = Model::new();
-    let mut classes = model.anew(30);
+    let mut classes = model.rebuilt(30);
     let many: BTreeSet<u8> = (0..60).step_by(2).collect();
     let few = BTreeSet::from([1, 3, 5]);
-    let tell = |classes: &mut Classes, model: &mut Model, step: Step| {
+    let apply_step = |classes: &mut Classes, model: &mut Model, step: Step| {
         model.step(&step).iter().for_each(|update| classes.apply(update).unwrap());
         let compiled = classes.flush();
         model.refused(&compiled)
     };
     let none = BTreeSet::new();
     // Policy 1 is of `dev`, with a set; 2 of `shop`; 3 of the platform.
-    assert_eq!(tell(&mut classes, &mut model, Step::Policy(1, Some((none.clone(), [0].into())))), none);
-    assert_eq!(tell(&mut classes, &mut model, Step::Policy(2, Some((few.clone(), none.clone())))), none);
-    assert_eq!(tell(&mut classes, &mut model, Step::Change(0, many.clone(), none.clone())), [1].into());
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Policy(1, Some((none.clone(), [0].into())))), none);
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Policy(2, Some((few.clone(), none.clone())))), none);
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Change(0, many.clone(), none.clone())), [1].into());
     let compiled = classes.flush();
     let error = why(&compiled, 1).unwrap().to_string();
     assert_eq!(error, "its networks exceed the budget of 30 blocks for addresses; policy: NetworkPolicy/dev/p1");
     assert_eq!(verdict(&compiled, 2, net(3), 80), Verdict::Allow);
     // Changes of other policies are in force. Additions to `dev` while it is refused count later.
-    assert_eq!(tell(&mut classes, &mut model, Step::Policy(3, Some((few, none.clone())))), [1].into());
-    assert_eq!(tell(&mut classes, &mut model, Step::Change(0, [7].into(), none.clone())), [1].into());
-    assert_eq!(tell(&mut classes, &mut model, Step::Change(0, none.clone(), many)), none);
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Policy(3, Some((few, none.clone())))), [1].into());
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Change(0, [7].into(), none.clone())), [1].into());
+    assert_eq!(apply_step(&mut classes, &mut model, Step::Change(0, none.clone(), many)), none);
     let compiled = classes.flush();
     assert_eq!(verdict(&compiled, 1, net(7), 80), Verdict::Allow);
     assert_eq!(verdict(&compiled, 1, net(8), 80), Verdict::Deny);

@@ -9,7 +9,7 @@ use tortie_model::desired::{DesiredUpdate, Policy, RuleSets, Rules, TierPolicies
 use tortie_model::{PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, TierName, WorkloadEndpointId};
 
 #[test]
-fn the_last_port_is_a_stretch_of_its_own() {
+fn the_last_port_is_a_separate_stretch() {
     let mut classes = Classes::new(Settings::default());
     let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     rule.destination.ports = [PortSpec::single(u16::MAX)].into();

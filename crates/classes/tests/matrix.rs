@@ -39,7 +39,7 @@ fn classes() -> Classes {
 }
 
 #[test]
-fn inactive_workloads_and_those_without_their_profiles_are_cut_off() {
+fn inactive_workloads_and_those_without_their_profiles_are_denied() {
     let mut classes = classes();
     let compiled = classes.flush();
     let matrix = compiled.matrix(Family::V4, &[Question::port(Protocol::TCP, 80)]);

@@ -54,7 +54,7 @@ fn unused(classes: &mut Classes) -> Vec<(usize, Unused)> {
 }
 
 #[test]
-fn rules_that_decide_nothing_are_told() {
+fn rules_without_effect_are_reported() {
     let allow = || Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     let contradiction = Rule { protocol: Some(Protocol::Number(6)), ..Rule::new(RuleAction::Deny) };
     let contradiction = Rule {
@@ -87,7 +87,7 @@ fn rules_that_decide_nothing_are_told() {
 }
 
 #[test]
-fn rules_that_pass_and_log_are_judged() {
+fn pass_and_log_rules_are_evaluated() {
     let of = |action, protocol| (Rule { protocol: Some(protocol), ..Rule::new(action) }, RuleSets::default());
     let mut classes = Classes::new(Settings::default());
     let rules = vec![
@@ -106,7 +106,7 @@ fn rules_that_pass_and_log_are_judged() {
 }
 
 #[test]
-fn what_all_networks_of_a_rule_fill_leaves_nothing_to_others() {
+fn rules_behind_networks_that_cover_all_addresses_are_unused() {
     let nets = |nets: &[&str]| tortie_model::EntityMatch {
         nets: nets.iter().map(|net| net.parse().unwrap()).collect::<Vec<Cidr>>().into(),
         ..Default::default()
@@ -124,7 +124,7 @@ fn what_all_networks_of_a_rule_fill_leaves_nothing_to_others() {
 }
 
 #[test]
-fn a_policy_that_is_shadowed_comes_to_nothing_unless_it_ends_a_tier() {
+fn a_shadowed_policy_is_unused_unless_it_ends_a_tier() {
     let other = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "other");
     let rules = || vec![(Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) }, RuleSets::default())];
     let DesiredUpdate::Policy(_, first) = policy(rules()) else { panic!("a policy") };
@@ -167,7 +167,7 @@ fn a_policy_that_governs_nothing_has_no_unused_rules() {
 }
 
 #[test]
-fn a_host_endpoint_that_is_new_closes_what_it_does_not_allow() {
+fn a_new_host_endpoint_denies_traffic_that_it_does_not_allow() {
     let mut before = Classes::new(Settings::default());
     let mut after = before.clone();
     let allow = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };

@@ -1,5 +1,3 @@
-//! Arguments and calls that commands share which query the running agent.
-
 use std::borrow::Cow;
 use std::path::PathBuf;
 
@@ -24,7 +22,6 @@ pub(super) struct AskArgs {
 }
 
 impl AskArgs {
-    /// Calls a method of the agent.
     pub(super) fn ask<T: DeserializeOwned>(&self, method: &str, parameters: &[(&str, Value)]) -> Result<T, Failure> {
         let parameters: Map<String, Value> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -32,7 +29,6 @@ impl AskArgs {
         self.answer(client.call(method, parameters))
     }
 
-    /// Calls a method without parameters; returns `None` if no agent runs.
     pub(super) fn ask_if_there<T: DeserializeOwned>(&self, method: &str) -> Result<Option<T>, Failure> {
         match Client::connect(&self.socket) {
             Err(ClientError::NoAgent { .. }) => Ok(None),
@@ -51,7 +47,6 @@ impl AskArgs {
         serde_json::from_value(answer).map_err(|error| Failure::failed(ClientError::Unreadable(error)))
     }
 
-    /// Prints a value that was made from answers.
     pub(super) fn print_value(
         &self,
         whole: impl FnOnce() -> Value,
@@ -60,7 +55,6 @@ impl AskArgs {
         self.output.print(whole, for_people)
     }
 
-    /// Prints an answer.
     pub(super) fn print<T: Serialize>(&self, answer: &T, for_people: impl FnOnce() -> String) -> Result<(), Failure> {
         self.output.print(|| json!(answer), for_people)
     }

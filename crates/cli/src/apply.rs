@@ -1,5 +1,3 @@
-//! `tortie apply`.
-
 use tortie_datastore::store::apply::{Applied, apply};
 
 use super::Failure;

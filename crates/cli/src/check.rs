@@ -1,7 +1,6 @@
-//! `tortie check`.
-
 mod cluster;
 mod excerpt;
+mod host_endpoints;
 mod input;
 mod lines;
 mod lint;
@@ -29,7 +28,7 @@ use tortie_telemetry::escape;
 /// for `-`. Prints each problem on standard error as `file:line:column: kind/name: field.path:
 /// message`, with the line of the file. Also warns of valid objects that are probably mistakes;
 /// each warning has a name in brackets, and --allow NAME suppresses it. Exits with 1 if there are
-/// errors. Warnings, such as kinds that have no effect, leave the exit code at 0.
+/// errors; warnings leave the exit code at 0. Objects for other programs are counted by kind.
 ///
 /// Looks for policies that select nothing or have no effect only if there are endpoints among the
 /// manifests.
@@ -71,12 +70,18 @@ enum Output {
     Sarif,
 }
 
-/// A problem to report.
 #[derive(Debug)]
-struct Found {
+struct ReportedProblem {
     problem: InputProblem,
     severity: Severity,
     lint: Option<Lint>,
+}
+
+impl ReportedProblem {
+    /// Reports whether the object is for other programs, and no mistake.
+    fn is_skipped(&self) -> bool {
+        self.lint == Some(Lint::UnusedKind)
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -84,6 +89,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::read(&args.paths, args.reach.into())?;
     progress.step("looking for probable mistakes");
     let found = find(&input, &args.allow, args.strict)?;
+    let (skipped, found): (Vec<_>, Vec<_>) = found.into_iter().partition(ReportedProblem::is_skipped);
     progress.end();
     match args.output {
         Output::Text => {
@@ -94,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             for found in &found {
                 text += &format!("{}\n{}", escape::line(&echoes_cut(&line(found))), excerpts.of(&found.problem));
             }
-            text += &report::summary(&found, &input);
+            text += &report::summary(&skipped, &found, &input);
             // The renderer of excerpts replaces ESC in the texts of users, and adds its own.
             if in_color {
                 let _ = io::stderr().write_all(escape::coloured(&text).as_bytes());
@@ -113,9 +119,8 @@ fn print(text: &str) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// Returns all problems of the manifests: those that `run` reports, and warnings that are not
-/// allowed by name.
-fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Failure> {
+/// Returns the problems that `run` reports, and warnings that are not allowed by name.
+fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<ReportedProblem>, Failure> {
     let mut found: Vec<(Option<Lint>, InputProblem)> = Vec::new();
     let lines = Lines::of(&input.texts);
     for problem in &input.problems {
@@ -124,19 +129,19 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<Found>, Fai
     found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
     found.extend(cluster::contested(input).into_iter().map(|problem| (None, problem)));
     let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
-    let judged = wanted.map(|(lint, problem)| {
+    let problems = wanted.map(|(lint, problem)| {
         let severity = if strict { Severity::Error } else { problem.problem.severity };
-        Found { problem, severity, lint }
+        ReportedProblem { problem, severity, lint }
     });
-    let mut judged: Vec<Found> = judged.collect();
-    judged.sort_by(|one, other| place(one).cmp(&place(other)));
-    Ok(judged)
+    let mut problems: Vec<ReportedProblem> = problems.collect();
+    problems.sort_by(|one, other| place(one).cmp(&place(other)));
+    Ok(problems)
 }
 
 /// Adds the question whether a document that cannot be parsed is a template.
 fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
     if problem.subject.is_empty() && is_template(&problem, lines) {
-        problem.problem.what += "; is it a template that is to be rendered first?";
+        problem.problem.message += "; is it a template that is to be rendered first?";
     }
     problem
 }
@@ -149,14 +154,12 @@ fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
     beginning.contains("{{") || beginning.contains("${")
 }
 
-/// Returns the sort key of a problem: file, and position in it.
-fn place(found: &Found) -> (Option<&Path>, Position) {
+fn place(found: &ReportedProblem) -> (Option<&Path>, Position) {
     (found.problem.file.as_deref(), found.problem.problem.position)
 }
 
-/// Returns `file:line:column: kind/name: field.path: message`, followed by the severity and the
-/// name of a warning.
-fn line(found: &Found) -> String {
+/// `file:line:column: kind/name: field.path: message`, followed by the severity and the name of a warning.
+fn line(found: &ReportedProblem) -> String {
     let mut line = found.problem.to_string();
     if found.severity == Severity::Warning {
         line += " (warning)";

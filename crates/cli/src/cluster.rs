@@ -1,5 +1,3 @@
-//! Reading of a whole cluster, for queries about it.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +13,10 @@ use tortie_model::{Hostname, Key, SyncStatus, Update};
 use tortie_resources::manifest::Options;
 
 use super::Failure;
-use super::datastore::{AccessArgs, DatastoreArgs, Wanted};
+use super::datastore::{AccessArgs, DatastoreArgs, SourceSpec};
 use super::datastore_url::DatastoreUrl;
 use super::directory::{DirectoryArgs, SettleArgs};
+use super::host_network::HostNetworkPods;
 use super::origin::Origins;
 use super::progress::Progress;
 
@@ -34,35 +33,27 @@ pub(super) struct ClusterArgs {
     timeout: u64,
 }
 
-/// A whole cluster from a datastore.
 pub(super) struct WholeCluster {
-    /// Parameters that this machine sets.
     pub(super) sources: Sources,
     /// Configuration from `sources` alone.
     pub(super) local: Config,
-    /// Options with which objects were parsed.
     pub(super) options: Options,
-    /// All objects.
     pub(super) updates: Vec<Update>,
     /// Versions of objects in the datastore, by the key of the resulting update; empty for files.
     versions: BTreeMap<Key, Arc<str>>,
 }
 
 impl ClusterArgs {
-    /// Returns the options for reading the cluster at a URL.
     pub(super) fn at(url: DatastoreUrl, access: AccessArgs, config: Option<PathBuf>, timeout: u64) -> Self {
         Self { datastore: DatastoreArgs::at(url, access), config, timeout }
     }
 
-    /// Reads the whole cluster. Prints its problems, since answers depend on them.
-    ///
-    /// # Errors
-    /// If the datastore cannot be read in time, or the configuration of this machine not at all.
+    /// Prints the problems, since answers depend on them.
     pub(super) fn read(&self) -> Result<WholeCluster, Failure> {
         let sources = super::program::local_sources(self.config.as_deref())?;
         let local = sources.resolve().map_err(Failure::failed)?.config;
         let options = settings::manifests(&local);
-        let wanted = Wanted {
+        let spec = SourceSpec {
             options: options.clone(),
             blocks: false,
             node: None,
@@ -70,7 +61,7 @@ impl ClusterArgs {
             prepare: None,
             versions: true,
         };
-        let source = self.datastore.source(&sources, wanted)?;
+        let source = self.datastore.source(&sources, spec)?;
         // With other datastores, reading prints the reason why it waits.
         let progress = self.datastore.is_directory().then(|| Progress::begin("reading manifests"));
         let Everything { updates, problems, versions, .. } =
@@ -82,10 +73,11 @@ impl ClusterArgs {
         Ok(WholeCluster { sources, local, options, updates, versions })
     }
 
-    /// Returns the places of the objects of this cluster, which was read by [`ClusterArgs::read`].
-    ///
-    /// # Errors
-    /// If it is a directory that cannot be listed any more.
+    pub(super) fn host_network_pods(&self) -> Result<HostNetworkPods, Failure> {
+        self.datastore.host_network_pods()
+    }
+
+    /// `cluster` was read by [`ClusterArgs::read`].
     pub(super) fn origins(&self, cluster: &mut WholeCluster) -> Result<Origins, Failure> {
         match self.datastore.directory() {
             Some(root) => {
@@ -98,13 +90,10 @@ impl ClusterArgs {
     }
 }
 
-/// The reason why a node cannot be set up by its parameters.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ParametersError {
-    /// A required parameter is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Parameters contradict each other.
     #[error(transparent)]
     Settings(#[from] SettingsError),
 }
@@ -113,17 +102,12 @@ pub(super) enum ParametersError {
 pub(super) struct Parameters {
     /// Parameters of nodes that have no node-specific ones.
     pub(super) config: Config,
-    /// Evaluation settings of `config`.
     pub(super) settings: Settings,
     /// Settings of the nodes that have others.
     pub(super) nodes: BTreeMap<Hostname, Settings>,
 }
 
 impl Parameters {
-    /// Returns the parameters that these objects and this machine set.
-    ///
-    /// # Errors
-    /// If a parameter that must be right is not.
     pub(super) fn new<'a>(
         sources: &Sources,
         local: &Config,
@@ -171,10 +155,7 @@ pub(super) fn bears_on_parameters(update: &Update) -> bool {
     )
 }
 
-/// Returns a node's parameters: those of this machine, then the datastore's, as on the node itself.
-///
-/// # Errors
-/// If a parameter that must be right is not.
+/// Parameters of this machine, then the datastore's, as on the node itself.
 pub(super) fn config_of<'a>(
     sources: &Sources,
     local: &Config,

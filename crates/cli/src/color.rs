@@ -1,5 +1,3 @@
-//! Use of colours.
-
 use std::ffi::OsStr;
 
 /// Use of colours.
@@ -15,7 +13,6 @@ pub(super) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Reports whether a stream gets colours.
     pub(super) fn wanted(self, is_terminal: bool) -> bool {
         match self {
             Self::Auto => automatic(is_terminal, std::env::var_os("NO_COLOR").as_deref()),
@@ -25,8 +22,7 @@ impl ColorChoice {
     }
 }
 
-/// Reports whether a terminal gets colours: unless `NO_COLOR` is set and not empty
-/// (<https://no-color.org>).
+/// Reports whether a terminal gets colours: unless `NO_COLOR` is set and not empty (<https://no-color.org>).
 fn automatic(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

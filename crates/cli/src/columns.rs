@@ -1,11 +1,8 @@
-//! Tables as text.
-
 use std::fmt::Write as _;
 
 use tortie_telemetry::escape;
 
-/// Returns a line for each row, in columns as wide as their widest cell. Cells are escaped, so that
-/// none begins a line.
+/// Cells are escaped, so that none begins a line.
 pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     let escaped = |row: &Vec<String>| row.iter().map(|cell| escape::line(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
@@ -24,7 +21,6 @@ pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Returns the same below a line of titles.
 pub(super) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let titles = titles.iter().map(|title| (*title).to_owned()).collect();
     aligned(&std::iter::once(titles).chain(rows).collect::<Vec<_>>())

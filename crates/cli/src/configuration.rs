@@ -1,5 +1,3 @@
-//! `tortie config`.
-
 use super::agent_socket::AskArgs;
 use super::{Failure, columns};
 use tortie_node::engine::inspect::{Configuration, Parameter};

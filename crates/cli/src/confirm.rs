@@ -1,5 +1,3 @@
-//! `tortie confirm`.
-
 mod held;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod pending;
@@ -40,8 +38,7 @@ pub(super) struct Args {
     guard: bool,
 }
 
-/// Report on a change of one of the two kinds, as JSON and as text.
-struct Said {
+struct ChangeReport {
     name: Option<&'static str>,
     whole: Value,
     text: String,
@@ -57,13 +54,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let held = if args.status { held_back(&args.ask) } else { confirm_held(&args.ask) };
     let changed = matches!(held, Ok(Some(_)));
     let kept = in_datastore(args, changed);
-    let said: Vec<&Said> = [&kept, &held].into_iter().filter_map(|said| said.as_ref().ok()?.as_ref()).collect();
-    let (is_silent, is_good) = (said.is_empty(), said.iter().any(|said| said.is_good));
+    let report: Vec<&ChangeReport> =
+        [&kept, &held].into_iter().filter_map(|report| report.as_ref().ok()?.as_ref()).collect();
+    let (is_silent, is_good) = (report.is_empty(), report.iter().any(|report| report.is_good));
     if !is_silent {
         let whole = || {
             let mut all = Map::new();
-            for said in &said {
-                match (said.name, &said.whole) {
+            for report in &report {
+                match (report.name, &report.whole) {
                     (Some(name), whole) => drop(all.insert(name.to_owned(), whole.clone())),
                     (None, Value::Object(fields)) => all.extend(fields.clone()),
                     (None, _) => {}
@@ -71,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }
             json!(all)
         };
-        args.ask.print_value(whole, || said.iter().map(|said| said.text.as_str()).collect())?;
+        args.ask.print_value(whole, || report.iter().map(|report| report.text.as_str()).collect())?;
     }
     // An error about one kind is reported although the other kind succeeded.
     kept?;
@@ -87,21 +85,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Returns the report on a change in a datastore.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
-    let said = |change: &tortie_datastore::store::pending::PendingChange, is_good| Said {
+fn in_datastore(args: &Args, is_other: bool) -> Result<Option<ChangeReport>, Failure> {
+    let report = |change: &tortie_datastore::store::pending::PendingChange, is_good| ChangeReport {
         name: None,
         whole: pending::whole(change),
         text: pending::text(change),
         is_good,
     };
     if args.status {
-        return Ok(pending::load(&args.state_dir)?.map(|change| said(&change, change.is_open())));
+        return Ok(pending::load(&args.state_dir)?.map(|change| report(&change, change.is_open())));
     }
     Ok(match pending::keep(&args.state_dir)? {
-        Some(pending::Found::Now(change)) => Some(said(&change, true)),
-        Some(pending::Found::Before(change)) if !is_other => Some(said(&change, true)),
+        Some(pending::ConfirmedChange::Now(change)) => Some(report(&change, true)),
+        Some(pending::ConfirmedChange::Before(change)) if !is_other => Some(report(&change, true)),
         _ => None,
     })
 }
@@ -109,6 +106,6 @@ fn in_datastore(args: &Args, is_other: bool) -> Result<Option<Said>, Failure> {
 /// Returns `None`: this build cannot write to a datastore.
 #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
 #[allow(clippy::unnecessary_wraps, reason = "with a datastore that can be written it may fail")]
-fn in_datastore(_: &Args, _: bool) -> Result<Option<Said>, Failure> {
+fn in_datastore(_: &Args, _: bool) -> Result<Option<ChangeReport>, Failure> {
     Ok(None)
 }

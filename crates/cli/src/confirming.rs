@@ -19,8 +19,8 @@ use tortie_datastore::store::{ResourceStore, StagedStore, StagedWrite, StoreErro
 use tortie_resources::stored::ResourceKey;
 
 use super::output::Output;
+use super::pending_write::PendingWrite;
 use super::store::{StoreArgs, open_reference};
-use super::wish::Wish;
 use super::{Failure, with_causes};
 use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, watch};
 
@@ -66,7 +66,6 @@ pub(super) enum DryRun {
     Server,
 }
 
-/// The reason why a text is no time limit of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WindowError {
     #[error("must be a time such as 60s, 5m or 1h")]
@@ -75,7 +74,6 @@ pub(super) enum WindowError {
     Range,
 }
 
-/// Parses a number of seconds, minutes or hours.
 pub(super) fn window(text: &str) -> Result<Duration, WindowError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let seconds = match text.strip_prefix(digits) {
@@ -100,26 +98,22 @@ impl ConfirmingArgs {
         self.output
     }
 
-    /// Reports whether the change is rolled back unless it is confirmed.
     pub(super) fn is_asked_for(&self) -> bool {
         self.confirm.is_some()
     }
 
-    /// Reports whether this is a dry run.
     pub(super) fn is_dry(&self) -> bool {
         self.dry_run != DryRun::None
     }
 
-    /// Reports whether the datastore is not to be contacted.
     pub(super) fn is_offline(&self) -> bool {
         self.dry_run == DryRun::Client
     }
 
-    /// Reports resources as valid, and nothing else: the changes depend on the state of the
-    /// datastore.
-    pub(super) fn tell_valid<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) -> Result<(), Failure> {
+    /// Reports nothing else: the changes depend on the state of the datastore.
+    pub(super) fn report_valid<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) -> Result<(), Failure> {
         let words = keys.map(|key| (key.clone(), "valid")).collect();
-        Written { words, errors: Vec::new() }.print_dry(self.output)
+        WriteOutcome { words, errors: Vec::new() }.print_dry(self.output)
     }
 
     /// Fails with `--dry-run=client` if the result depends on the datastore.
@@ -132,38 +126,40 @@ impl ConfirmingArgs {
         Err(Failure::usage(why))
     }
 
-    /// Makes writes: a dry run, for good, or with confirmation, as the options require.
-    pub(super) fn write(&self, store: &StoreArgs, wishes: &[Wish<'_>], is_initial: bool) -> Result<(), Failure> {
+    pub(super) fn write(
+        &self,
+        store: &StoreArgs,
+        pending: &[PendingWrite<'_>],
+        is_initial: bool,
+    ) -> Result<(), Failure> {
         self.needs_datastore()?;
-        self.write_to(&*store.open()?, store, wishes, is_initial)
+        self.write_to(&*store.open()?, store, pending, is_initial)
     }
 
-    /// Makes writes in an opened datastore.
     pub(super) fn write_to(
         &self,
         opened: &dyn ResourceStore,
         store: &StoreArgs,
-        wishes: &[Wish<'_>],
+        pending: &[PendingWrite<'_>],
         is_initial: bool,
     ) -> Result<(), Failure> {
         self.needs_datastore()?;
         if self.is_dry() {
-            return try_all(opened, wishes, is_initial, self.output);
+            return try_all(opened, pending, is_initial, self.output);
         }
         if self.confirm.is_none() {
-            return write_now(opened, wishes, is_initial, self.output);
+            return write_now(opened, pending, is_initial, self.output);
         }
         let datastore = store.reference()?;
-        self.write_whole(opened, datastore, wishes, is_initial).map(drop)
+        self.write_whole(opened, datastore, pending, is_initial).map(drop)
     }
 
-    /// Makes all writes or none, also without `--confirm`. Returns whether any resource was
-    /// concerned.
+    /// Makes all writes or none, also without `--confirm`. Returns whether any resource was concerned.
     pub(super) fn write_whole(
         &self,
         opened: &dyn ResourceStore,
         datastore: Value,
-        wishes: &[Wish<'_>],
+        pending: &[PendingWrite<'_>],
         is_initial: bool,
     ) -> Result<bool, Failure> {
         let journal = FileJournal::open(&self.state_dir).map_err(Failure::failed)?;
@@ -172,17 +168,17 @@ impl ConfirmingArgs {
             initialise(opened).map_err(Failure::failed)?;
         }
         let staged = StagedStore::new(opened);
-        let mut written = write_each(&staged, wishes, |_, _| {})?;
+        let mut written = write_each(&staged, pending, |_, _| {})?;
         let mut writes = Vec::new();
         if written.errors.is_empty() {
-            writes = written.try_out(opened, staged.into_writes(), wishes)?;
+            writes = written.try_out(opened, staged.into_writes(), pending)?;
             if self.confirm.is_some() {
-                written.require_way_back(opened, &writes, wishes)?;
+                written.require_rollback_right(opened, &writes, pending)?;
             }
         }
         if !written.errors.is_empty() {
             eprintln!("tortie: nothing has been changed");
-            let none = Written { words: Vec::new(), ..written };
+            let none = WriteOutcome { words: Vec::new(), ..written };
             self.output.print(|| none.whole(None), String::new)?;
             return Err(Failure::Reported(1));
         }
@@ -190,13 +186,13 @@ impl ConfirmingArgs {
             let window = self.confirm.unwrap_or(UNCONFIRMED);
             // Time limits are whole seconds, at most a week.
             let window_ms = window.as_secs() * 1_000;
-            let change = PendingChange::new(writes, datastore, &who(), window_ms, &now());
+            let change = PendingChange::new(writes, datastore, &user_name(), window_ms, &now());
             let change = begin(&journal, change).map_err(Failure::failed)?;
             if let Err(error) = self.start_guard() {
                 // Nothing has been written, so that this only updates the journal.
                 attend(&journal, &open_again, &now()).map_err(Failure::failed)?;
-                let what = "no process can be started to roll the change back, so nothing is changed";
-                return Err(Failure::failed_at(what)(error));
+                let failure = "no process can be started to roll the change back, so nothing is changed";
+                return Err(Failure::failed_at(failure)(error));
             }
             carry_out(&journal, opened, change, &now).map_err(Failure::failed)?;
             if self.confirm.is_some() {
@@ -228,8 +224,7 @@ impl ConfirmingArgs {
         }
     }
 
-    /// Starts a separate process that rolls the change back: this one may be killed, and its
-    /// terminal may be gone.
+    /// Starts a separate process that rolls the change back: this one may be killed, and its terminal may be gone.
     fn start_guard(&self) -> io::Result<()> {
         let state_dir = std::path::absolute(&self.state_dir)?;
         let mut child = Command::new("/proc/self/exe")
@@ -248,7 +243,6 @@ impl ConfirmingArgs {
     }
 }
 
-/// Describes the change that waits, and the command that keeps it.
 fn waiting(state: &Path) -> String {
     match PendingSummary::of(state) {
         Some(PendingSummary { by, seconds_left, resources, .. }) => format!(
@@ -259,12 +253,17 @@ fn waiting(state: &Path) -> String {
     }
 }
 
-fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
+fn write_now(
+    store: &dyn ResourceStore,
+    pending: &[PendingWrite<'_>],
+    is_initial: bool,
+    output: Output,
+) -> Result<(), Failure> {
     if is_initial {
         initialise(store).map_err(Failure::failed)?;
     }
     // A table prints each outcome as soon as it is known.
-    let written = write_each(store, wishes, |key, word| {
+    let written = write_each(store, pending, |key, word| {
         if output == Output::Table {
             println!("{key} {word}");
         }
@@ -273,35 +272,37 @@ fn write_now(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, o
     if written.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 
-/// Prints the changes that would be made, and the errors.
-fn try_all(store: &dyn ResourceStore, wishes: &[Wish<'_>], is_initial: bool, output: Output) -> Result<(), Failure> {
+fn try_all(
+    store: &dyn ResourceStore,
+    pending: &[PendingWrite<'_>],
+    is_initial: bool,
+    output: Output,
+) -> Result<(), Failure> {
     let staged = StagedStore::new(store);
     if is_initial {
         initialise(&staged).map_err(Failure::failed)?;
     }
-    let mut written = write_each(&staged, wishes, |_, _| {})?;
-    written.try_out(store, staged.into_writes(), wishes)?;
-    let Written { words, errors } = &mut written;
+    let mut written = write_each(&staged, pending, |_, _| {})?;
+    written.try_out(store, staged.into_writes(), pending)?;
+    let WriteOutcome { words, errors } = &mut written;
     words.retain(|(key, _)| errors.iter().all(|(wrong, ..)| wrong != key));
     written.print_dry(output)
 }
 
-/// Outcome of writes.
 #[derive(Debug, Default)]
-struct Written {
+struct WriteOutcome {
     words: Vec<(ResourceKey, &'static str)>,
     /// Resource that could not be written, its place in the input, and the error.
     errors: Vec<(ResourceKey, String, String)>,
 }
 
-impl Written {
-    /// Asks the datastore to check each write without making it. Returns the writes that would
-    /// change something, and records the errors.
+impl WriteOutcome {
+    /// Returns the writes that would change something, and records the errors.
     fn try_out(
         &mut self,
         store: &dyn ResourceStore,
         writes: Vec<StagedWrite>,
-        wishes: &[Wish<'_>],
+        pending: &[PendingWrite<'_>],
     ) -> Result<Vec<StagedWrite>, Failure> {
         let mut changing = Vec::new();
         for mut write in writes {
@@ -313,7 +314,7 @@ impl Written {
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
-                Err(error) => self.refused(&write.key, with_causes(&error), wishes),
+                Err(error) => self.refused(&write.key, with_causes(&error), pending),
             }
         }
         Ok(changing)
@@ -321,11 +322,11 @@ impl Written {
 
     /// Asks the datastore whether this user may roll back each write. Otherwise the guard, which
     /// has the same rights, could not.
-    fn require_way_back(
+    fn require_rollback_right(
         &mut self,
         store: &dyn ResourceStore,
         writes: &[StagedWrite],
-        wishes: &[Wish<'_>],
+        pending: &[PendingWrite<'_>],
     ) -> Result<(), Failure> {
         for write in writes {
             // The rollback of an update is another update and needs the same right.
@@ -342,20 +343,18 @@ impl Written {
                     )
                 }
             };
-            self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), wishes);
+            self.refused(&write.key, format!("{}: {why}; without --confirm, it is done for good", write.key), pending);
         }
         Ok(())
     }
 
-    /// Prints and records the reason why a resource is not written.
-    fn refused(&mut self, key: &ResourceKey, error: String, wishes: &[Wish<'_>]) {
-        let wish = wishes.iter().find(|wish| wish.key == *key);
-        let place = wish.map_or("tortie", |wish| &wish.place).to_owned();
+    fn refused(&mut self, key: &ResourceKey, error: String, pending: &[PendingWrite<'_>]) {
+        let pending = pending.iter().find(|pending| pending.key == *key);
+        let place = pending.map_or("tortie", |pending| &pending.place).to_owned();
         eprintln!("{place}: {error}");
         self.errors.push((key.clone(), place, error));
     }
 
-    /// Prints the outcome of a dry run.
     fn print_dry(&self, output: Output) -> Result<(), Failure> {
         let whole = || {
             let mut whole = self.whole(None);
@@ -369,7 +368,7 @@ impl Written {
         if self.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
     }
 
-    /// Returns the outcome as JSON. `confirm` is the time limit of the confirmation.
+    /// `confirm` is the time limit of the confirmation.
     fn whole(&self, confirm: Option<Duration>) -> Value {
         let resources = self.words.iter().map(|(key, word)| json!({ "resource": key.to_string(), "outcome": word }));
         let errors = self
@@ -385,14 +384,13 @@ impl Written {
     }
 }
 
-/// Makes all writes, and prints the errors.
 fn write_each(
     store: &dyn ResourceStore,
-    wishes: &[Wish<'_>],
+    pending: &[PendingWrite<'_>],
     done: impl Fn(&ResourceKey, &'static str),
-) -> Result<Written, Failure> {
-    let mut written = Written::default();
-    for Wish { place, key, write } in wishes {
+) -> Result<WriteOutcome, Failure> {
+    let mut written = WriteOutcome::default();
+    for PendingWrite { place, key, write } in pending {
         match write(store) {
             Ok(Some(word)) => {
                 done(key, word);
@@ -423,15 +421,12 @@ pub fn watch_in_background(state_dir: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the datastore of a recorded change.
 pub(super) fn open_again(change: &PendingChange) -> Result<Arc<dyn ResourceStore>, Box<dyn Error + Send + Sync>> {
     Ok(open_reference(&change.datastore)?)
 }
 
-/// Returns the name of the user who runs this program.
-fn who() -> String {
-    let name =
-        ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));
+fn user_name() -> String {
+    let name = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok().filter(|it| !it.is_empty()));
     name.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()))
 }
 

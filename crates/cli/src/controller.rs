@@ -1,5 +1,3 @@
-//! `tortie controller`.
-
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -77,7 +75,6 @@ pub(super) struct Args {
     log_format: LogFormat,
 }
 
-/// The reason why the value of a flag is invalid.
 #[derive(Debug, thiserror::Error)]
 enum FlagError {
     #[error("must be true or false")]
@@ -132,10 +129,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         DatastoreUrl::Etcd(Some(url)) => Some(etcd(args, url)?),
         DatastoreUrl::Kubernetes(_) => None,
         other => {
-            let what = format!(
+            let message = format!(
                 "{other} cannot be written to: --datastore must be etcd://HOST:PORT,... or kubernetes:[KUBECONFIG]"
             );
-            return Err(Failure::usage(what));
+            return Err(Failure::usage(message));
         }
     };
     let kubeconfig = kubeconfig(args)?;
@@ -198,7 +195,6 @@ fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
     args.etcd.program_config(&config)
 }
 
-/// Returns the kubeconfig of `--kubeconfig` or `--datastore`.
 fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {
     match (&args.datastore, &args.kubeconfig) {
         (DatastoreUrl::Kubernetes(Some(_)), Some(_)) => {

@@ -1,5 +1,3 @@
-//! `tortie create` and `tortie replace`.
-
 use tortie_datastore::store::apply::{Applied, create, replace};
 
 use super::Failure;

@@ -11,7 +11,7 @@ use tortie_config::Sources;
 #[cfg(feature = "etcd")]
 use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
 #[cfg(feature = "kubernetes")]
-use tortie_datastore::kubernetes::{KubeConfig, KubernetesSource};
+use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesSource};
 use tortie_datastore::{DirAccess, DirSource, Source};
 #[cfg(feature = "fanout")]
 use tortie_fanout::{
@@ -28,6 +28,7 @@ use super::datastore_url::typha_servers;
 use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
+use super::host_network::{HostNetworkPods, Place as PodPlace};
 #[cfg(feature = "fanout")]
 pub use discovery::Prepare;
 #[cfg(feature = "fanout")]
@@ -93,7 +94,7 @@ struct FanoutFlags {
 pub type Prepare = std::convert::Infallible;
 
 /// Requirements of a command on a datastore.
-pub struct Wanted {
+pub struct SourceSpec {
     /// Options with which objects are parsed.
     pub options: Options,
     /// Whether IPAM blocks are needed, from which routes are calculated.
@@ -109,7 +110,7 @@ pub struct Wanted {
 }
 
 impl DatastoreArgs {
-    /// Returns the datastore at a URL. The environment adds to these access options.
+    /// The environment adds to these access options.
     pub(crate) fn at(datastore: DatastoreUrl, access: AccessArgs) -> Self {
         Self { datastore, use_pod_cidr: false, access }
     }
@@ -126,18 +127,30 @@ impl DatastoreArgs {
         self.is_read_here()
     }
 
-    /// Reports whether this process reads the datastore itself. Fan-out servers and Typha provide
-    /// it for Felix only.
+    /// Reports whether this process reads the datastore itself. Fan-out servers and Typha provide it for Felix only.
     #[must_use]
     pub fn is_read_here(&self) -> bool {
         !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
     }
 
-    /// Reports whether the datastore is a directory of manifests, whose problems the user of the
-    /// program can correct.
+    /// Reports whether the datastore is a directory of manifests, whose problems the user of the program can correct.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.directory().is_some()
+    }
+
+    /// The pods are read at the first question about one.
+    pub(crate) fn host_network_pods(&self) -> Result<HostNetworkPods, Failure> {
+        let place = match &self.datastore {
+            DatastoreUrl::Directory(root) => PodPlace::Directory(root.clone(), self.reach()),
+            #[cfg(feature = "kubernetes")]
+            DatastoreUrl::Kubernetes(file) => {
+                let client = Client::new(kubeconfig(file.as_deref())?);
+                PodPlace::Kubernetes(client.map_err(Failure::io("the thread of the Kubernetes client"))?)
+            }
+            _ => PodPlace::Nowhere,
+        };
+        Ok(HostNetworkPods::at(place))
     }
 
     /// Returns the limits of reading a directory.
@@ -210,25 +223,25 @@ impl DatastoreArgs {
         not(any(feature = "etcd", feature = "fanout")),
         expect(unused_variables, reason = "a directory needs no settings")
     )]
-    pub fn source(&self, local: &Sources, mut wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        wanted.options.block_source = match wanted.blocks {
+    pub fn source(&self, local: &Sources, mut spec: SourceSpec) -> Result<Box<dyn Source>, Failure> {
+        spec.options.block_source = match spec.blocks {
             true if self.use_pod_cidr => BlockSource::PodCidrs,
             true => BlockSource::IpamBlocks,
             false => BlockSource::Omitted,
         };
         match &self.datastore {
             DatastoreUrl::Directory(directory) => {
-                let source = DirSource::new(directory, wanted.options).read_within(self.reach());
-                Ok(Box::new(wanted.directory.source(source, wanted.node.as_ref())))
+                let source = DirSource::new(directory, spec.options).read_within(self.reach());
+                Ok(Box::new(spec.directory.source(source, spec.node.as_ref())))
             }
             #[cfg(feature = "etcd")]
-            DatastoreUrl::Etcd(url) => self.etcd_source(url.as_deref(), local, wanted),
+            DatastoreUrl::Etcd(url) => self.etcd_source(url.as_deref(), local, spec),
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Fanout(servers) => self.fanout_source(servers, local, wanted),
+            DatastoreUrl::Fanout(servers) => self.fanout_source(servers, local, spec),
             #[cfg(feature = "fanout")]
-            DatastoreUrl::Typha(servers) => self.typha_source(servers.as_ref(), local, wanted),
+            DatastoreUrl::Typha(servers) => self.typha_source(servers.as_ref(), local, spec),
             #[cfg(feature = "kubernetes")]
-            DatastoreUrl::Kubernetes(file) => kubernetes_source(file.as_deref(), wanted),
+            DatastoreUrl::Kubernetes(file) => kubernetes_source(file.as_deref(), spec),
             // The parser of URLs accepts only datastores that are part of this build.
             #[cfg(not(all(feature = "etcd", feature = "kubernetes", feature = "fanout")))]
             other => Err(Failure::usage(format!("{other} is not part of this build"))),
@@ -236,20 +249,20 @@ impl DatastoreArgs {
     }
 
     #[cfg(feature = "etcd")]
-    fn etcd_source(&self, url: Option<&str>, local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
+    fn etcd_source(&self, url: Option<&str>, local: &Sources, spec: SourceSpec) -> Result<Box<dyn Source>, Failure> {
         let config = Settings::of(local).etcd(url, &self.access.etcd)?;
-        let source = EtcdSource::new(config, wanted.options);
-        let source = if wanted.versions { source.with_versions() } else { source };
-        let source = wanted.directory.etcd_source(source, wanted.node.as_ref());
-        Ok(match wanted.node {
+        let source = EtcdSource::new(config, spec.options);
+        let source = if spec.versions { source.with_versions() } else { source };
+        let source = spec.directory.etcd_source(source, spec.node.as_ref());
+        Ok(match spec.node {
             Some(node) => Box::new(source.of_node(node)),
             None => Box::new(source),
         })
     }
 
     #[cfg(feature = "fanout")]
-    fn fanout_source(&self, servers: &[String], local: &Sources, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { blocks, node, prepare, .. } = wanted;
+    fn fanout_source(&self, servers: &[String], local: &Sources, spec: SourceSpec) -> Result<Box<dyn Source>, Failure> {
+        let SourceSpec { blocks, node, prepare, .. } = spec;
         let tls = Settings::of(local).fanout_tls(&self.access.fanout)?;
         let of_node = (node.clone(), prepare);
         let config = ClientConfig { tls, blocks, ..ClientConfig::new(servers.to_vec(), node) };
@@ -265,9 +278,9 @@ impl DatastoreArgs {
         &self,
         servers: Option<&Vec<String>>,
         local: &Sources,
-        wanted: Wanted,
+        spec: SourceSpec,
     ) -> Result<Box<dyn Source>, Failure> {
-        let Wanted { blocks, node, prepare, versions, .. } = wanted;
+        let SourceSpec { blocks, node, prepare, versions, .. } = spec;
         let settings = Settings::of(local);
         let tls = settings.fanout_tls(&self.access.fanout)?;
         let servers = settings.typha(servers)?;
@@ -294,11 +307,11 @@ impl DatastoreArgs {
 }
 
 #[cfg(feature = "kubernetes")]
-fn kubernetes_source(file: Option<&Path>, wanted: Wanted) -> Result<Box<dyn Source>, Failure> {
-    let source = KubernetesSource::new(kubeconfig(file)?, wanted.options);
-    let source = if wanted.versions { source.with_versions() } else { source };
-    let source = wanted.directory.kubernetes_source(source, wanted.node.as_ref());
-    Ok(match wanted.node {
+fn kubernetes_source(file: Option<&Path>, spec: SourceSpec) -> Result<Box<dyn Source>, Failure> {
+    let source = KubernetesSource::new(kubeconfig(file)?, spec.options);
+    let source = if spec.versions { source.with_versions() } else { source };
+    let source = spec.directory.kubernetes_source(source, spec.node.as_ref());
+    Ok(match spec.node {
         Some(node) => Box::new(source.for_node(node)),
         None => Box::new(source),
     })
@@ -310,7 +323,6 @@ pub(crate) fn kubeconfig(file: Option<&Path>) -> Result<KubeConfig, Failure> {
     place.parse().map_err(Failure::usage_at("kubernetes"))
 }
 
-/// Sources of connection settings besides flags.
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 struct Settings<'s> {
     local: &'s Sources,
@@ -323,12 +335,11 @@ struct Settings<'s> {
 
 #[cfg(any(feature = "etcd", feature = "fanout"))]
 impl<'s> Settings<'s> {
-    /// Returns the settings of this process.
     fn of(local: &'s Sources) -> Self {
         Self { local, environment: &|name| std::env::var(name).ok() }
     }
 
-    /// Returns Felix's parameter as the node itself sets it. An empty value counts as unset.
+    /// An empty value counts as unset.
     fn felix(&self, parameter: &str) -> Option<String> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
@@ -364,8 +375,7 @@ impl<'s> Settings<'s> {
         self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
     }
 
-    /// Returns the location of Typha. An address takes precedence over a Service (`felix/daemon`,
-    /// `typha/pkg/discovery`).
+    /// An address takes precedence over a Service (`felix/daemon`, `typha/pkg/discovery`).
     #[cfg(feature = "fanout")]
     fn typha(&self, url: Option<&Vec<String>>) -> Result<TyphaServers, Failure> {
         if let Some(servers) = url {
@@ -383,7 +393,6 @@ impl<'s> Settings<'s> {
         Ok(TyphaServers::Service { namespace, name })
     }
 
-    /// Returns the value of a parameter in seconds.
     #[cfg(feature = "fanout")]
     fn seconds(&self, parameter: &str) -> Result<Option<Duration>, Failure> {
         let Some(text) = self.felix(parameter) else { return Ok(None) };

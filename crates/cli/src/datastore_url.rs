@@ -1,59 +1,43 @@
-//! URL of a datastore.
-
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// URL of a datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DatastoreUrl {
-    /// A directory of manifests.
     Directory(PathBuf),
     /// `etcd://HOST:PORT,…`; `None` for `etcd:`, which takes the endpoints from the environment.
     Etcd(Option<String>),
     /// The Kubernetes API server, by a kubeconfig; `None` takes the settings of the environment.
     Kubernetes(Option<PathBuf>),
-    /// Tortie's own fan-out: the servers, each host and port.
     Fanout(Vec<String>),
     /// Typha: host and port of each server; `None` takes the servers from the environment.
     Typha(Option<Vec<String>>),
 }
 
-/// Forms of the URL, for messages.
 pub(super) const FORMS: &str =
     "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST[:PORT],...";
 
 /// Default port of Typha's servers (`typha/pkg/config/config_params.go`).
 const TYPHA_PORT: u16 = 5473;
 
-/// The reason why a text is no URL of a datastore.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DatastoreUrlError {
-    /// It has no known scheme.
     #[error("must be {forms}", forms = FORMS)]
     Scheme,
-    /// `file:` without a path.
     #[error("`file:` needs a directory, as in file:/etc/tortie")]
     NoDirectory,
-    /// `kubernetes:` with an authority.
     #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
     Kubeconfig,
-    /// A scheme without servers.
     #[error("must be {0}://HOST:PORT, or several of them with commas between")]
     NoServers(&'static str),
-    /// A server without a valid host or port.
     #[error("`{0}` is not HOST:PORT")]
     Server(String),
-    /// A server without a valid host or port, where the port is optional.
     #[error("`{0}` is not HOST or HOST:PORT")]
     TyphaServer(String),
-    /// A scheme that is not part of this build.
     #[error("this build has no {name} support; build with --features {feature}")]
     NotBuilt {
-        /// The kind of datastore.
         name: &'static str,
-        /// The feature that adds it.
         feature: &'static str,
     },
 }
@@ -99,17 +83,14 @@ impl FromStr for DatastoreUrl {
     }
 }
 
-/// Fails with advice if a feature is not part of this build.
 fn built_with(feature_is_there: bool, name: &'static str, feature: &'static str) -> Result<(), DatastoreUrlError> {
     if feature_is_there { Ok(()) } else { Err(DatastoreUrlError::NotBuilt { name, feature }) }
 }
 
-/// Parses a list of Typha servers such as `a,b:5474`.
 pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, DatastoreUrlError> {
     servers(list, Some(TYPHA_PORT))
 }
 
-/// Parses a comma-separated list of servers; returns the host and port of each.
 fn servers(list: &str, usual_port: Option<u16>) -> Result<Vec<String>, DatastoreUrlError> {
     list.trim_end_matches('/').split(',').map(|server| host_and_port(server, usual_port)).collect()
 }

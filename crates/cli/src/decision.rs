@@ -1,5 +1,3 @@
-//! Words for directions and verdicts.
-
 use tortie_evaluate::Verdict;
 use tortie_model::Direction;
 

@@ -1,5 +1,3 @@
-//! `tortie delete`.
-
 use std::path::PathBuf;
 
 use tortie_datastore::store::StoreError;
@@ -8,11 +6,11 @@ use tortie_resources::stored::{ResourceKey, Revision, revision_of};
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;
+use super::manifests::{self, Validity};
 use super::names::{self, KindOrOne};
+use super::pending_write::PendingWrite;
 use super::selected::SelectArgs;
 use super::store::StoreArgs;
-use super::wish::Wish;
-use super::written::{self, Wanted};
 
 /// Delete resources from etcd or Kubernetes, as calicoctl does.
 ///
@@ -69,9 +67,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => (targets(args)?, args.store.open()?),
     };
-    let wishes: Vec<Wish<'_>> = targets
+    let pending: Vec<PendingWrite<'_>> = targets
         .into_iter()
-        .map(|(place, key, version)| Wish {
+        .map(|(place, key, version)| PendingWrite {
             place,
             key: key.clone(),
             write: Box::new(move |store| match delete(store, &key, version) {
@@ -80,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             }),
         })
         .collect();
-    args.confirming.write_to(&*opened, &args.store, &wishes, false)
+    args.confirming.write_to(&*opened, &args.store, &pending, false)
 }
 
 /// Returns the keys to delete, each with its place in the input and its required version.
@@ -89,10 +87,10 @@ fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, 
         let keys = names::wanted(kind, &args.names, &args.namespace, args.store.keeps())?;
         return Ok(keys.into_iter().map(|key| ("tortie".to_owned(), key, None)).collect());
     }
-    let mut resources = written::read(&args.filename, &args.namespace, Wanted::Identified, args.store.keeps())?;
-    written::tiers_first(&mut resources);
+    let mut resources = manifests::read(&args.filename, &args.namespace, Validity::Identified, args.store.keeps())?;
+    manifests::tiers_first(&mut resources);
     resources.reverse();
-    let target = |resource: &written::Written| {
+    let target = |resource: &manifests::FileResource| {
         let place = resource.to_string();
         let version = revision_of(&resource.object).map_err(Failure::failed_at(&*place))?;
         Ok((place, resource.key.clone(), version))

@@ -1,5 +1,3 @@
-//! Options for etcd on the command line.
-
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -36,15 +34,13 @@ pub(super) struct EtcdArgs {
 
 /// Sources of etcd settings besides flags.
 pub(super) trait Surroundings {
-    /// Returns a parameter of Felix, from its variables or its file; `None` if it is unset or
-    /// empty.
+    /// From its variables or its file; `None` if it is unset or empty.
     fn felix(&self, parameter: &str) -> Option<String>;
 
     /// Returns an environment variable; `None` if it is unset or empty.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// Returns a variable of Calico's programs. The one with the prefix `CALICO_` takes precedence
-    /// (`libcalico-go/lib/apiconfig/load.go`).
+    /// The variable with the prefix `CALICO_` takes precedence (`libcalico-go/lib/apiconfig/load.go`).
     fn calico(&self, name: &str) -> Option<String> {
         self.variable(&format!("CALICO_{name}")).or_else(|| self.variable(name))
     }
@@ -64,7 +60,6 @@ impl Surroundings for Environment {
 }
 
 impl EtcdArgs {
-    /// Returns the whole configuration for the etcd at a URL.
     pub(super) fn config(&self, url: &EtcdConfig, around: &dyn Surroundings) -> Result<EtcdConfig, Failure> {
         let set = |flag: &Option<PathBuf>, parameter: &str, variable: &str| {
             let flag = flag.clone().filter(|path| !path.as_os_str().is_empty());
@@ -80,19 +75,18 @@ impl EtcdArgs {
         config.check().map_err(Failure::usage)?;
         if let Some(warning) = plain_password(&config) {
             // A command may ask for its configuration more than once.
-            WARNED.call_once(|| {
-                if logging::is_on() { tracing::warn!("{warning}") } else { eprintln!("tortie: {warning}") }
+            WARNED.call_once(|| match logging::is_on() {
+                true => tracing::warn!(problem = %warning, "the password of etcd is sent without TLS"),
+                false => eprintln!("tortie: {warning}"),
             });
         }
         Ok(config)
     }
 
-    /// Returns the whole configuration for a program without Felix's parameters.
     pub(super) fn program_config(&self, url: &EtcdConfig) -> Result<EtcdConfig, Failure> {
         self.config(url, &Environment)
     }
 
-    /// Returns the user with the password, if there is a user.
     fn user(&self, around: &dyn Surroundings) -> Result<Option<(String, Password)>, Failure> {
         let flag = self.etcd_user.clone().filter(|user| !user.is_empty());
         let Some(user) = flag.or_else(|| around.calico("ETCD_USERNAME")) else {
@@ -138,8 +132,7 @@ fn password_in(file: &Path) -> Result<String, Failure> {
 }
 
 impl EtcdArgs {
-    /// Returns the configuration without secrets. [`open_reference`] takes it, in another process
-    /// at another time.
+    /// Without secrets. [`open_reference`] takes it, in another process at another time.
     pub(super) fn reference(&self, url: &EtcdConfig) -> Result<Value, Failure> {
         let config = self.program_config(url)?;
         let password_file = match &config.user {
@@ -165,7 +158,6 @@ impl EtcdArgs {
     }
 }
 
-/// Opens an etcd from the value of [`EtcdArgs::reference`].
 pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     let text = |name: &str| reference.get(name).and_then(Value::as_str);
     let file = |name: &str| text(name).map(PathBuf::from);

@@ -24,29 +24,28 @@ pub enum Failure {
     #[error("{}", with_causes(&**.0))]
     Failed(Cause),
     /// Reading or writing failed.
-    #[error("{what}: {}", with_causes(error))]
+    #[error("{subject}: {}", with_causes(error))]
     Io {
         /// The file or stream.
-        what: String,
+        subject: String,
         /// The error.
         error: io::Error,
     },
 }
 
-/// An error, with the object that it happened to.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}")]
+#[error("{subject}")]
 struct Located {
-    what: String,
+    subject: String,
     #[source]
     error: Cause,
 }
 
 impl Failure {
     /// Returns a constructor for an I/O failure of this file or stream.
-    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        let what = what.into();
-        |error| Self::Io { what, error }
+    pub fn io(subject: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let subject = subject.into();
+        |error| Self::Io { subject, error }
     }
 
     /// Returns a failure with this error.
@@ -55,9 +54,9 @@ impl Failure {
     }
 
     /// Returns a failure with an error, and the object that it happened to.
-    pub fn failed_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
-        let what = what.into();
-        |error| Self::failed(Located { what, error: error.into() })
+    pub fn failed_at<E: Into<Cause>>(subject: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let subject = subject.into();
+        |error| Self::failed(Located { subject, error: error.into() })
     }
 
     /// Returns a failure for wrong usage with this error.
@@ -66,9 +65,9 @@ impl Failure {
     }
 
     /// Returns a failure for wrong usage, with an error and the object that it happened to.
-    pub fn usage_at<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
-        let what = what.into();
-        |error| Self::usage(Located { what, error: error.into() })
+    pub fn usage_at<E: Into<Cause>>(subject: impl Into<String>) -> impl FnOnce(E) -> Self {
+        let subject = subject.into();
+        |error| Self::usage(Located { subject, error: error.into() })
     }
 
     /// Prints the failure and gives the exit code for it.
@@ -76,7 +75,7 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         let say = || {
             if logging::is_json() {
-                tracing::error!("{self}");
+                tracing::error!(error = %self, "the program ends with an error");
             } else {
                 eprintln!("tortie: {self}");
             }
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_printed_once() {
         let error = || io::Error::other("no room");
         let failure = Failure::usage_at("--labels")(error());
         assert_eq!(failure.to_string(), "--labels: no room");

@@ -18,7 +18,7 @@ use tortie_model::SyncStatus;
 use tortie_resources::manifest::{Options, SyncerType};
 
 use super::Failure;
-use super::datastore::{DatastoreArgs, Wanted};
+use super::datastore::{DatastoreArgs, SourceSpec};
 use super::directory::{DirectoryArgs, SettleArgs};
 use super::program::wake;
 use super::signals::{self, Handlers};
@@ -138,9 +138,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let local = super::program::local_sources(args.config.as_deref())?;
     let directory = DirectoryArgs::only_read(args.settle);
-    let wanted =
-        Wanted { options: Options::default(), blocks: true, node: None, directory, prepare: None, versions: true };
-    let source = args.datastore.source(&local, wanted)?;
+    let spec =
+        SourceSpec { options: Options::default(), blocks: true, node: None, directory, prepare: None, versions: true };
+    let source = args.datastore.source(&local, spec)?;
     let upstream = watch(source).map_err(Failure::io("the datastore's thread"))?;
     let health = Health::default();
     let pulse = health.pulse(Reporter::Datastore, Pulse::TIMEOUT);
@@ -150,8 +150,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         SyncerSources::all(move |syncer: SyncerType| {
             let options = Options { syncer, ..Options::default() };
             let directory = DirectoryArgs::only_read(settle);
-            let wanted = Wanted { options, blocks: true, node: None, directory, prepare: None, versions: false };
-            let source = datastore.source(&local, wanted)?;
+            let spec = SourceSpec { options, blocks: true, node: None, directory, prepare: None, versions: false };
+            let source = datastore.source(&local, spec)?;
             Ok(watch(source)?)
         })
     } else {
@@ -173,7 +173,6 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Resolves `HOST:PORT`.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, Failure> {
     Ok(text.to_socket_addrs().map_err(Failure::io(format!("--listen {text}")))?.collect())
 }
@@ -188,7 +187,7 @@ fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::S
                 Some(why) => format!("the last known state is served; the datastore cannot be read now: {why}\n"),
                 None => format!("{} problems in the datastore\n", upstream.problems.len()),
             };
-            judge(server.hub().head().status == SyncStatus::InSync, &text)
+            status_response(server.hub().head().status == SyncStatus::InSync, &text)
         }
         "/metrics" => exposition::answer(metrics::expose(&server, logging::errors()) + &process::expose()),
         _ => Response::text(404, "ask for /liveness, /readiness or /metrics\n"),
@@ -198,8 +197,7 @@ fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::S
     Ok(listener)
 }
 
-/// Answers 503 if a thread that agents depend on has given no sign of life within
-/// [`Pulse::TIMEOUT`].
+/// Answers 503 if a thread that agents depend on has given no sign of life within [`Pulse::TIMEOUT`].
 fn liveness(server: &Server, health: &Health) -> Response {
     if server.hub().upstream().ended {
         return Response::text(503, "the source of the datastore has ended\n");
@@ -210,6 +208,6 @@ fn liveness(server: &Server, health: &Health) -> Response {
     health.answer("/liveness")
 }
 
-fn judge(good: bool, text: &str) -> Response {
+fn status_response(good: bool, text: &str) -> Response {
     Response::text(if good { 200 } else { 503 }, text)
 }

@@ -1,5 +1,3 @@
-//! `tortie flows`.
-
 mod filter;
 mod text;
 

@@ -1,5 +1,3 @@
-//! `tortie get`.
-
 mod table;
 
 use std::io::Write as _;
@@ -7,14 +5,14 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tortie_datastore::store::{ResourceStore, StoreError};
-use tortie_resources::stored::{API_VERSION, DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, labelled};
+use tortie_resources::stored::{DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, built_in_profile, labelled};
 use tortie_resources::to_yaml;
 
 use super::label_query::LabelQuery;
+use super::manifests;
 use super::names::{self, KindOrOne};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
-use super::written;
 use super::{Failure, with_causes};
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
@@ -71,12 +69,9 @@ enum Output {
     Yaml,
 }
 
-/// Resources to show.
 struct Shown {
     objects: Vec<(ResourceKind, Value)>,
-    /// All resources as one object.
     whole: Value,
-    /// Reasons why resources could not be read.
     errors: Vec<String>,
 }
 
@@ -84,7 +79,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let keeps = args.store.keeps();
     let keys = match &args.kind {
         Some(kind) => names::keys(kind, &args.names, &args.namespace)?,
-        None => written::keys(&args.filename, &args.namespace, keeps)?,
+        None => manifests::keys(&args.filename, &args.namespace, keeps)?,
     };
     if !keys.is_empty() && (args.all_namespaces || args.selector.is_some()) {
         return Err(Failure::usage("-A and -l are for all resources of a kind, and names are given"));
@@ -125,16 +120,10 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
     Ok(Shown { objects, whole, errors })
 }
 
-/// Finds one resource. The profile that allows everything is built in, and not stored.
+/// The profile that allows everything is built in, and not stored.
 fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreError> {
-    if key.kind() == ResourceKind::Profile && key.name() == DEFAULT_ALLOW_PROFILE {
-        let allow = json!([{"action": "Allow", "source": {}, "destination": {}}]);
-        return Ok(json!({
-            "apiVersion": API_VERSION,
-            "kind": "Profile",
-            "metadata": {"name": DEFAULT_ALLOW_PROFILE, "resourceVersion": "1"},
-            "spec": {"ingress": allow, "egress": allow},
-        }));
+    if let Some(profile) = built_in_profile(key.kind()).filter(|_| key.name() == DEFAULT_ALLOW_PROFILE) {
+        return Ok(profile);
     }
     let mut object = store.get(key)?.object;
     labelled(key.kind(), &mut object);
@@ -145,6 +134,12 @@ fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Sh
     let namespace = namespace_of(kind, &args.namespace, args.all_namespaces);
     let listing = store.list(kind, namespace).map_err(Failure::failed)?;
     let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
+    let name_of =
+        |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if let Some(profile) = built_in_profile(kind) {
+        let place = objects.partition_point(|object| name_of(object) < name_of(&profile));
+        objects.insert(place, profile);
+    }
     objects.iter_mut().for_each(|object| labelled(kind, object));
     objects.retain(|object| args.selector.as_ref().is_none_or(|query| query.matches(object)));
     let whole = json!({
@@ -176,7 +171,6 @@ fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// Returns a table for each kind.
 fn tables(objects: &[(ResourceKind, Value)], is_wide: bool) -> String {
     let of_one_kind = objects.chunk_by(|one, next| one.0 == next.0);
     let tables = of_one_kind.map(|objects| {

@@ -1,5 +1,3 @@
-//! `tortie history` and `tortie rollback`.
-
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod resources;
 
@@ -11,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::history::HistoryError;
-use tortie_datastore::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, WayBack};
+use tortie_datastore::history::{Conflict, FileChange, FileRollback, History, HistoryEntry, Origin, RollbackPlan};
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::KubeConfig;
 use tortie_datastore::store::timestamp;
@@ -33,7 +31,7 @@ use tortie_telemetry::escape;
 
 /// Selection of a history.
 #[derive(Debug, clap::Args)]
-struct WhereArgs {
+struct HistoryArgs {
     /// Datastore of the history: file:DIR, etcd://HOST:PORT,... as in the agent's options, or
     /// kubernetes:[KUBECONFIG]; not needed if the agents of this machine read only one. `rollback`
     /// writes to Kubernetes with that kubeconfig.
@@ -44,7 +42,7 @@ struct WhereArgs {
     state_dir: PathBuf,
 }
 
-impl WhereArgs {
+impl HistoryArgs {
     fn open(&self) -> Result<History, Failure> {
         let origin = match &self.datastore {
             None => None,
@@ -79,7 +77,6 @@ impl WhereArgs {
         }
     }
 
-    /// Returns the options for access to the API server of a history.
     #[cfg(feature = "kubernetes")]
     #[cfg_attr(not(feature = "etcd"), expect(unused_variables, reason = "only etcd has separate flags"))]
     fn kubernetes_store(&self, args: &RollbackArgs, server: &str) -> Result<StoreArgs, Failure> {
@@ -106,7 +103,6 @@ impl WhereArgs {
     }
 }
 
-/// The usual kubeconfig does not lead to the server that a history is of.
 #[cfg(feature = "kubernetes")]
 #[derive(Debug, thiserror::Error)]
 #[error("the history is of Kubernetes at {server}; give --datastore kubernetes:KUBECONFIG, with rights to write")]
@@ -131,7 +127,7 @@ pub(super) struct Args {
     /// A state.
     state: Option<u64>,
     #[command(flatten)]
-    place: WhereArgs,
+    place: HistoryArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -154,7 +150,7 @@ pub(super) struct RollbackArgs {
     /// The state.
     state: u64,
     #[command(flatten)]
-    place: WhereArgs,
+    place: HistoryArgs,
     /// Go back even if that loses content that the history does not have.
     #[arg(long)]
     force: bool,
@@ -211,28 +207,28 @@ fn roll_back_files(args: &RollbackArgs, history: &History) -> Result<(), Failure
     if args.confirm.is_some() {
         return Err(Failure::usage("--confirm is for resources in etcd or Kubernetes"));
     }
-    let way = history.way_back(args.state).map_err(Failure::failed)?;
-    if !is_to_be_made(args, history, &way)? {
+    let plan = history.rollback_plan(args.state).map_err(Failure::failed)?;
+    if !is_to_be_made(args, history, &plan)? {
         return Ok(());
     }
-    history.go_back(&way).map_err(Failure::failed)?;
-    let word = |file: &Back| if file.text.is_some() { "restored" } else { "removed" };
+    history.roll_back(&plan).map_err(Failure::failed)?;
+    let word = |file: &FileRollback| if file.text.is_some() { "restored" } else { "removed" };
     let whole = || {
-        let outcome = |file: &Back| json!({ "resource": name(history, &file.path), "outcome": word(file) });
-        json!({ "resources": way.files.iter().map(outcome).collect::<Vec<_>>(), "errors": [] })
+        let outcome = |file: &FileRollback| json!({ "resource": name(history, &file.path), "outcome": word(file) });
+        json!({ "resources": plan.files.iter().map(outcome).collect::<Vec<_>>(), "errors": [] })
     };
-    let line = |file: &Back| format!("{} {}\n", word(file), escape::line(&name(history, &file.path)));
-    args.output.print(whole, || way.files.iter().map(line).collect())
+    let line = |file: &FileRollback| format!("{} {}\n", word(file), escape::line(&name(history, &file.path)));
+    args.output.print(whole, || plan.files.iter().map(line).collect())
 }
 
-/// Prints conflicts, and with `--dry-run` the changes. Returns whether the rollback is to be made.
-fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Result<bool, Failure> {
-    if way.files.is_empty() {
+/// Prints conflicts, and with `--dry-run` the changes.
+fn is_to_be_made(args: &RollbackArgs, history: &History, plan: &RollbackPlan) -> Result<bool, Failure> {
+    if plan.files.is_empty() {
         let nothing = || json!({ "resources": [], "errors": [] });
         args.output.print(nothing, || format!("everything is as in state {}\n", args.state))?;
         return Ok(false);
     }
-    for (path, conflict) in &way.conflicts {
+    for (path, conflict) in &plan.conflicts {
         let why = match conflict {
             Conflict::Unknown => "has content that the history does not have",
             _ => "had content in between that the history does not have",
@@ -240,21 +236,20 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, way: &WayBack) -> Resul
         eprintln!("{}: {why}", name(history, path));
     }
     if args.dry_run {
-        let diff = |file: &Back| unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref());
+        let diff = |file: &FileRollback| unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref());
         let whole = || {
-            let each = |file: &Back| json!({ "resource": name(history, &file.path), "diff": diff(file) });
-            json!({ "would_change": way.files.iter().map(each).collect::<Vec<_>>() })
+            let each = |file: &FileRollback| json!({ "resource": name(history, &file.path), "diff": diff(file) });
+            json!({ "would_change": plan.files.iter().map(each).collect::<Vec<_>>() })
         };
-        args.output.print(whole, || way.files.iter().map(diff).collect())?;
+        args.output.print(whole, || plan.files.iter().map(diff).collect())?;
         return Ok(false);
     }
-    if !way.conflicts.is_empty() && !args.force {
+    if !plan.conflicts.is_empty() && !args.force {
         return Err(Failure::failed("nothing has been changed; --force rolls back and discards that content"));
     }
     Ok(true)
 }
 
-/// Returns the name of a file or resource in messages.
 fn name(history: &History, path: &str) -> String {
     match history.origin() {
         Origin::Directory(directory) if path.is_empty() => directory.display().to_string(),
@@ -263,21 +258,17 @@ fn name(history: &History, path: &str) -> String {
     }
 }
 
-/// History entry with its changes of files and objects.
 struct Described<'e> {
     entry: &'e HistoryEntry,
     files: Vec<ChangedFile<'e>>,
-    /// Changes of objects.
     objects: BTreeMap<Object, Change>,
 }
 
-/// An object in messages: kind and names, and the API group, which distinguishes kinds of Calico
-/// and Kubernetes.
+/// An object in messages: kind and names, and the API group, which distinguishes kinds of Calico and Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
     subject: String,
-    /// API group, such as `networking.k8s.io`; without the version, as the same object may be
-    /// written with another one.
+    /// API group, such as `networking.k8s.io`; without the version, as the same object may be written with another one.
     group: String,
 }
 
@@ -348,7 +339,6 @@ fn describe<'e>(history: &History, entry: &'e HistoryEntry) -> Described<'e> {
     Described { entry, files, objects }
 }
 
-/// Adds the objects of a manifest.
 fn objects(path: &str, text: Option<&str>, to: &mut BTreeMap<Object, Value>) {
     let Some(text) = text else { return };
     let (manifest, values) = read_written(text, Format::of(Path::new(path)), &Options::default(), &mut Interner::new());

@@ -1,13 +1,11 @@
-//! `tortie label`.
-
 use serde_json::Value;
 use tortie_datastore::store::apply::{LabelChange, LabelError, change_labels};
 
 use super::confirming::ConfirmingArgs;
 use super::names::{self, KindOrOne};
+use super::pending_write::PendingWrite;
 use super::selected::SelectArgs;
 use super::store::StoreArgs;
-use super::wish::Wish;
 use super::{Failure, with_causes};
 
 /// Change labels of resources in etcd or Kubernetes, as kubectl does.
@@ -53,16 +51,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let word = if change.values().any(Option::is_some) { "labeled" } else { "unlabeled" };
     let changed = |object: &mut Value| change_labels(object, &change, args.overwrite).map_err(NotOverwritten);
-    let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, word, changed)).collect();
-    args.confirming.write_to(&*opened, &args.store, &wishes, false)
+    let pending: Vec<PendingWrite<'_>> = keys.iter().map(|key| PendingWrite::edit(key, word, changed)).collect();
+    args.confirming.write_to(&*opened, &args.store, &pending, false)
 }
 
-/// A label with another value, with the option that overwrites it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; --overwrite makes it `{wanted}`", with_causes(.0), wanted = .0.wanted)]
 struct NotOverwritten(LabelError);
 
-/// The reason why words cannot be split into names and labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum WordError {
     #[error("`{0}` is neither KEY=VALUE nor KEY-; names come before labels")]
@@ -75,7 +71,6 @@ enum WordError {
     NoLabel,
 }
 
-/// Splits words into the names of resources and the changes of labels.
 fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), WordError> {
     let (mut names, mut change) = (Vec::new(), LabelChange::new());
     for word in words {
@@ -106,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels_are_told_apart() {
+    fn names_and_labels_are_distinguished() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (names, change) = sorted_out(&words("web db team=shop note= old-")).unwrap();
         assert_eq!(names, ["web", "db"]);
@@ -119,8 +114,8 @@ mod tests {
             ("web =b", "the key is missing"),
             ("web a=b a-", "the label a is given twice"),
         ] {
-            let said = sorted_out(&words(text)).unwrap_err().to_string();
-            assert!(said.contains(why), "{text}: {said}");
+            let error = sorted_out(&words(text)).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
         }
     }
 }

@@ -1,5 +1,3 @@
-//! Label queries, as of `-l`.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -16,12 +14,10 @@ pub(super) struct LabelQuery {
 }
 
 impl LabelQuery {
-    /// Reports whether the query is empty.
     pub(super) fn is_blank(&self) -> bool {
         self.is_blank
     }
 
-    /// Reports whether the labels of an object match.
     pub(super) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
         let labels: BTreeMap<&str, &str> =
@@ -30,7 +26,6 @@ impl LabelQuery {
     }
 }
 
-/// The reason why a text is no label query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LabelQueryError {
     #[error("a requirement is missing beside a comma; a valid selector is `a=b,c!=d`")]
@@ -43,9 +38,9 @@ pub(super) enum LabelQueryError {
     Set(String),
     #[error("`{0}`: labels are not compared as numbers here")]
     Comparison(String),
-    #[error("`{0}` is not the name of a label")]
+    #[error("`{0}` is not a valid label name")]
     Name(String),
-    #[error("`{0}` is not the value of a label")]
+    #[error("`{0}` is not a valid label value")]
     Value(String),
     #[error(transparent)]
     Selector(#[from] ParseError),
@@ -63,7 +58,6 @@ impl FromStr for LabelQuery {
     }
 }
 
-/// Converts a label selector of kubectl into a selector of Calico.
 fn of_kubectl(text: &str) -> Result<String, LabelQueryError> {
     let mut out = String::new();
     for part in parts(text)? {
@@ -182,13 +176,13 @@ mod tests {
             ("a)", "has a `)` too many"),
             ("a of (b)", "is neither"),
             ("a>1", "not compared as numbers"),
-            ("a b", "`a b` is not the name of a label"),
-            ("a=b=c", "`b=c` is not the value of a label"),
+            ("a b", "`a b` is not a valid label name"),
+            ("a=b=c", "`b=c` is not a valid label value"),
             ("=b", "`` is not the name"),
             ("a = 'b'", "=="),
         ] {
-            let said = canonical(text);
-            assert!(said.starts_with("error: ") && said.contains(why), "{text}: {said}");
+            let error = canonical(text);
+            assert!(error.starts_with("error: ") && error.contains(why), "{text}: {error}");
         }
     }
 

@@ -45,11 +45,14 @@ mod flows;
 mod get;
 mod github;
 mod history;
+mod host_network;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod label;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod label_query;
 mod line_diff;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod manifests;
 mod map;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod names;
@@ -59,6 +62,8 @@ pub mod output;
 mod parameters;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod patch;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod pending_write;
 mod plan;
 pub mod program;
 mod progress;
@@ -79,11 +84,7 @@ mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-mod wish;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod write_args;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-mod written;
 
 pub use check::Lint;
 pub use exit::{Cause, Failure, with_causes};

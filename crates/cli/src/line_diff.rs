@@ -1,10 +1,7 @@
-//! Differences between two texts, line by line.
-
 use std::fmt::Write as _;
 
 use tortie_telemetry::escape;
 
-/// Number of unchanged lines shown around a difference.
 const CONTEXT: usize = 3;
 /// Maximum number of comparisons for a minimal difference.
 const MAX_COMPARISONS: usize = 4_000_000;
@@ -16,7 +13,7 @@ enum Kind {
     Added,
 }
 
-/// Returns the differences of two texts in the unified format; empty if they are equal.
+/// In the unified format; empty if the texts are equal.
 pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> String {
     let lines = |text: Option<&'_ str>| text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     let (old, new) = (lines(before), lines(after));
@@ -79,8 +76,7 @@ fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     same(first).chain(middle(removed, added)).chain(same(rest)).collect()
 }
 
-/// Returns the same by the longest common subsequence, or replaces all lines if that would take too
-/// long.
+/// Returns the same by the longest common subsequence, or replaces all lines if that would take too long.
 fn middle<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     let removed = |lines: &'t [String]| lines.iter().map(|line| (Kind::Removed, line.as_str()));
     let added = |lines: &'t [String]| lines.iter().map(|line| (Kind::Added, line.as_str()));

@@ -1,5 +1,3 @@
-//! `tortie map`.
-
 mod data;
 mod page;
 
@@ -59,7 +57,6 @@ enum Output {
     Dot,
 }
 
-/// The reason why a text is no port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum PortError {
     #[error("{0} is not tcp, udp or sctp, which have ports")]
@@ -131,7 +128,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// Describes a deciding rule, with its place.
 fn describe(origins: &Origins, by: &DecidedBy, direction: Direction) -> String {
     let text = by.in_words(direction);
     let origin = match by {

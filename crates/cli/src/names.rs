@@ -1,12 +1,10 @@
-//! Kinds, names and namespaces on the command line.
-
 use std::str::FromStr;
 
 use tortie_resources::stored::{ResourceKey, ResourceKind, UnknownKind};
 
 use super::Failure;
 use super::columns::aligned;
-use super::store::Keeps;
+use super::store::StoredKinds;
 
 /// A kind, or a resource as KIND/NAME, as in kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +14,11 @@ pub(super) struct KindOrOne {
 }
 
 impl KindOrOne {
-    /// Reports whether a single resource is named.
     pub(super) fn is_one(&self) -> bool {
         self.name.is_some()
     }
 }
 
-/// The reason why a text is no kind, and no KIND/NAME.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KindError {
     #[error("is neither KIND nor KIND/NAME; the namespace is for -n")]
@@ -74,7 +70,6 @@ const OF_KUBECTL: [&str; 20] = [
     "secrets",
 ];
 
-/// Returns the error for a word that is no kind.
 fn unknown(word: &str, error: UnknownKind) -> KindError {
     match word {
         _ if word.contains(',') => KindError::Several,
@@ -83,7 +78,6 @@ fn unknown(word: &str, error: UnknownKind) -> KindError {
     }
 }
 
-/// Returns the kinds that users write, a line for each.
 fn kinds() -> String {
     let row = |kind: ResourceKind| {
         let names = std::iter::once(kind.plural()).chain(kind.short_names().iter().copied());
@@ -95,7 +89,6 @@ fn kinds() -> String {
     aligned(&rows).trim_end().to_owned()
 }
 
-/// The reason why a text is not the name of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NamespaceError {
     #[error("a namespace is one name; `tortie get KIND -A` shows those of all")]
@@ -104,7 +97,6 @@ pub(super) enum NamespaceError {
     Form,
 }
 
-/// Parses the name of a namespace.
 pub(super) fn namespace(text: &str) -> Result<String, NamespaceError> {
     if text.contains([',', '*']) {
         return Err(NamespaceError::Several);
@@ -133,13 +125,12 @@ pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Resu
     Ok(keys)
 }
 
-/// Returns the keys of the named resources. Fails if there are none, or if the datastore does not
-/// keep their kinds.
+/// Fails if there are none, or if the datastore does not keep their kinds.
 pub(super) fn wanted(
     first: &KindOrOne,
     names: &[String],
     namespace: &str,
-    keeps: Keeps,
+    keeps: StoredKinds,
 ) -> Result<Vec<ResourceKey>, Failure> {
     let keys = keys(first, names, namespace)?;
     if keys.is_empty() {
@@ -149,8 +140,7 @@ pub(super) fn wanted(
     Ok(keys)
 }
 
-/// Fails if the datastore does not keep the kind.
-pub(super) fn kept(kind: ResourceKind, keeps: Keeps) -> Result<(), Failure> {
+pub(super) fn kept(kind: ResourceKind, keeps: StoredKinds) -> Result<(), Failure> {
     if !kind.is_of_kubernetes() || keeps.has_policies_of_kubernetes() {
         return Ok(());
     }
@@ -181,19 +171,20 @@ mod tests {
             ("np/", &[], "is neither"),
             ("np", &["a/b"], "`a/b` is not a name"),
         ] {
-            let said = named(first, names).unwrap_err().to_string();
-            assert!(said.contains(why), "{first}: {said}");
+            let error = named(first, names).unwrap_err().to_string();
+            assert!(error.contains(why), "{first}: {error}");
         }
     }
 
     #[test]
-    fn what_is_no_kind_is_told_from_what_is() {
+    fn unknown_kinds_are_distinguished_from_unsupported_ones() {
         insta::assert_snapshot!("foo".parse::<KindOrOne>().unwrap_err());
-        let said = |word: &str| word.parse::<KindOrOne>().unwrap_err().to_string();
-        assert_eq!(said("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
-        assert_eq!(said("np,gnp"), "is more than one kind; run the command once for each");
+        let error_of = |word: &str| word.parse::<KindOrOne>().unwrap_err().to_string();
+        assert_eq!(error_of("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
+        assert_eq!(error_of("np,gnp"), "is more than one kind; run the command once for each");
         assert!(
-            said("gnpp").starts_with("`gnpp` is not a kind of resource that the datastore keeps; is `gnp` meant?\n")
+            error_of("gnpp")
+                .starts_with("`gnpp` is not a kind of resource that the datastore keeps; is `gnp` meant?\n")
         );
     }
 

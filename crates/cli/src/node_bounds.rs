@@ -13,11 +13,8 @@ use tortie_model::{Hostname, PolicyId, Update};
 use super::cluster::{bears_on_parameters, config_of};
 use super::exit::Failure;
 
-/// Policies and endpoints that nodes refuse: those whose eBPF tables exceed the blocks of maps, and those whose layouts of
-/// `NFTablesLayout=Fast` exceed the memory budget. Nodes whose parameters do not fit are left out.
-///
-/// # Errors
-/// If the calculation contradicts itself.
+/// Those whose eBPF tables exceed the blocks of maps, and those whose layouts of `NFTablesLayout=Fast` exceed the
+/// memory budget. Nodes whose parameters do not fit are left out.
 pub(super) fn refused(sources: &Sources, local: &Config, objects: &[Update]) -> Result<BTreeSet<Finding>, Failure> {
     let nodes = nodes(sources, local, objects);
     let mut findings = layouts::over_budget(&nodes, objects);
@@ -45,7 +42,6 @@ fn nodes(sources: &Sources, local: &Config, objects: &[Update]) -> Vec<Node> {
     hosts.into_iter().filter_map(node).collect()
 }
 
-/// Returns the node of an endpoint.
 fn host(update: &Update) -> Option<Hostname> {
     match update {
         Update::WorkloadEndpoint(key, Some(_)) => Some(Hostname::new(key.host())),
@@ -54,7 +50,6 @@ fn host(update: &Update) -> Option<Hostname> {
     }
 }
 
-/// Numbers of rules, by policy.
 struct RuleCounts<'u>(BTreeMap<&'u PolicyId, usize>);
 
 impl<'u> RuleCounts<'u> {
@@ -66,7 +61,6 @@ impl<'u> RuleCounts<'u> {
         Self(counts.collect())
     }
 
-    /// Returns the policies with the most rules.
     fn largest(&self, policies: Vec<PolicyId>) -> Vec<PolicyId> {
         let count = |policy: &PolicyId| self.0.get(policy).copied().unwrap_or_default();
         let most = policies.iter().map(count).max().unwrap_or_default();

@@ -1,11 +1,9 @@
-//! Places of policies and other objects.
-
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tortie_analysis::trace::{At, Leg};
+use tortie_analysis::trace::{EnforcementPoint, Leg};
 use tortie_evaluate::DecidedBy;
 use tortie_model::{Direction, HostEndpointKey, Key, PolicyId, WorkloadEndpointKey};
 use tortie_resources::Position;
@@ -14,24 +12,23 @@ use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positio
 /// Places of objects: in files, or in a datastore at a version.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
-    policies: BTreeMap<PolicyId, Written>,
+    policies: BTreeMap<PolicyId, PolicyOrigin>,
     /// Other objects. Only looked up, so that their order has no effect.
-    objects: HashMap<Key, Place>,
+    objects: HashMap<Key, ObjectOrigin>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ObjectOrigin {
     InFile(Arc<Path>, Position),
     AtVersion(Arc<str>),
 }
 
 #[derive(Debug)]
-enum Written {
+enum PolicyOrigin {
     InFile(PathBuf, PolicyPosition),
     AtVersion(Arc<str>),
 }
 
-/// A place in a file, or a version of an object in a datastore.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Origin<'a> {
     InFile { file: &'a Path, position: Position },
@@ -39,7 +36,6 @@ pub(super) enum Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// Returns file, line and column.
     pub(super) fn parts(&self) -> Option<(String, u32, u32)> {
         match self {
             Self::InFile { file, position } => Some((file.display().to_string(), position.line, position.column)),
@@ -59,36 +55,34 @@ impl fmt::Display for Origin<'_> {
 }
 
 impl Origins {
-    /// Parses files. If several define an object, the first one counts.
+    /// If several files define an object, the first one counts.
     pub(super) fn of_texts(texts: Vec<(PathBuf, String)>, options: &Options) -> Self {
         let mut origins = Self::default();
         for (file, text) in texts {
             let found = object_positions(&text, Format::of(&file), options);
             for position in found.policies {
-                let written = || Written::InFile(file.clone(), position.clone());
+                let written = || PolicyOrigin::InFile(file.clone(), position.clone());
                 origins.policies.entry(position.policy.clone()).or_insert_with(written);
             }
             let shared: Arc<Path> = file.into();
             for (key, position) in found.objects {
-                origins.objects.entry(key).or_insert_with(|| Place::InFile(Arc::clone(&shared), position));
+                origins.objects.entry(key).or_insert_with(|| ObjectOrigin::InFile(Arc::clone(&shared), position));
             }
         }
         origins
     }
 
-    /// Returns the places of objects in a datastore, by their versions.
     pub(super) fn of_versions(versions: BTreeMap<Key, Arc<str>>) -> Self {
         let mut origins = Self::default();
         for (key, version) in versions {
             match key {
-                Key::Policy(policy) => drop(origins.policies.insert(policy, Written::AtVersion(version))),
-                key => drop(origins.objects.insert(key, Place::AtVersion(version))),
+                Key::Policy(policy) => drop(origins.policies.insert(policy, PolicyOrigin::AtVersion(version))),
+                key => drop(origins.objects.insert(key, ObjectOrigin::AtVersion(version))),
             }
         }
         origins
     }
 
-    /// Renames policies.
     pub(super) fn renamed(mut self, names: &BTreeMap<PolicyId, PolicyId>) -> Self {
         for (old, new) in names {
             if let Some(written) = self.policies.remove(old) {
@@ -109,16 +103,14 @@ impl Origins {
         self
     }
 
-    /// Returns the place of an object.
     pub(super) fn object(&self, key: &Key) -> Option<Origin<'_>> {
         Some(match self.objects.get(key)? {
-            Place::InFile(file, position) => Origin::InFile { file, position: *position },
-            Place::AtVersion(version) => Origin::AtVersion(version),
+            ObjectOrigin::InFile(file, position) => Origin::InFile { file, position: *position },
+            ObjectOrigin::AtVersion(version) => Origin::AtVersion(version),
         })
     }
 
-    /// Returns the place of a decision: of the policy rule, of the profile with the rule, or of the
-    /// tier that ends.
+    /// The place of the policy rule, of the profile with the rule, or of the tier that ends.
     pub(super) fn decided_by(&self, by: &DecidedBy, direction: Direction) -> Option<Origin<'_>> {
         match by {
             DecidedBy::PolicyRule { policy, index, .. } => self.rule(policy, direction, *index),
@@ -128,15 +120,14 @@ impl Origins {
         }
     }
 
-    /// Returns the place of the endpoint of a leg.
     pub(super) fn endpoint(&self, leg: &Leg) -> Option<Origin<'_>> {
         match &leg.at {
-            At::Workload(id) | At::WorkloadToHost(id) => {
+            EnforcementPoint::Workload(id) | EnforcementPoint::WorkloadToHost(id) => {
                 let host = leg.node.as_str();
                 let key = WorkloadEndpointKey::new(host, &id.orchestrator, &id.workload, &id.endpoint);
                 self.object(&Key::WorkloadEndpoint(key))
             }
-            At::Host(name, _) => {
+            EnforcementPoint::Host(name, _) => {
                 let key = HostEndpointKey { host: leg.node.clone(), name: name.clone() };
                 self.object(&Key::HostEndpoint(key))
             }
@@ -146,15 +137,15 @@ impl Origins {
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<Origin<'_>> {
         Some(match self.policies.get(id)? {
-            Written::InFile(file, found) => Origin::InFile { file, position: found.position },
-            Written::AtVersion(version) => Origin::AtVersion(version),
+            PolicyOrigin::InFile(file, found) => Origin::InFile { file, position: found.position },
+            PolicyOrigin::AtVersion(version) => Origin::AtVersion(version),
         })
     }
 
     pub(super) fn rule(&self, id: &PolicyId, direction: Direction, index: usize) -> Option<Origin<'_>> {
         let (file, found) = match self.policies.get(id)? {
-            Written::InFile(file, found) => (file, found),
-            Written::AtVersion(version) => return Some(Origin::AtVersion(version)),
+            PolicyOrigin::InFile(file, found) => (file, found),
+            PolicyOrigin::AtVersion(version) => return Some(Origin::AtVersion(version)),
         };
         let rules = match direction {
             Direction::Ingress => &found.rules.ingress,

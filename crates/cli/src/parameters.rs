@@ -1,5 +1,3 @@
-//! `tortie parameters`.
-
 use std::io::{self, Write};
 
 use super::Failure;

@@ -1,5 +1,3 @@
-//! `tortie patch`.
-
 use std::convert::Infallible;
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,8 +11,8 @@ use tortie_resources::from_yaml;
 use super::Failure;
 use super::confirming::ConfirmingArgs;
 use super::names::{self, KindOrOne};
+use super::pending_write::PendingWrite;
 use super::store::StoreArgs;
-use super::wish::Wish;
 
 /// Change a part of resources in etcd or Kubernetes, as kubectl does.
 ///
@@ -57,13 +55,11 @@ pub(super) struct Args {
     confirming: ConfirmingArgs,
 }
 
-/// Type of a patch.
 #[derive(Clone, Copy, Debug)]
 enum PatchKind {
     Merge,
 }
 
-/// The reason why a text is no type of patch.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 enum PatchKindError {
     #[error("there are no strategic merges; `merge` replaces lists as a whole")]
@@ -94,8 +90,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         merge_patch(object, &patch);
         Ok::<_, Infallible>(())
     };
-    let wishes: Vec<Wish<'_>> = keys.iter().map(|key| Wish::edit(key, "patched", merged)).collect();
-    args.confirming.write(&args.store, &wishes, false)
+    let pending: Vec<PendingWrite<'_>> = keys.iter().map(|key| PendingWrite::edit(key, "patched", merged)).collect();
+    args.confirming.write(&args.store, &pending, false)
 }
 
 /// Reads the patch, which must be a mapping.

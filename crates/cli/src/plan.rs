@@ -1,5 +1,3 @@
-//! `tortie plan` and `tortie diff`.
-
 mod answer;
 mod change;
 mod github;
@@ -28,7 +26,6 @@ use super::progress::Progress;
 use answer::Answer;
 use kernel::NodeChange;
 
-/// The exit code if something changes.
 const CHANGES: u8 = 2;
 
 /// Show the effect of applying or deleting objects.
@@ -52,7 +49,7 @@ pub(super) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    how: HowArgs,
+    report: ReportArgs,
 }
 
 /// Show the differences between two clusters, or two versions of one.
@@ -79,12 +76,12 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     timeout: u64,
     #[command(flatten)]
-    how: HowArgs,
+    report: ReportArgs,
 }
 
 /// Options of evaluation and output.
 #[derive(Debug, clap::Args)]
-struct HowArgs {
+struct ReportArgs {
     /// TCP port of management connections; host endpoints that close it are reported.
     #[arg(long, value_name = "PORT", default_value = "22")]
     management_port: Vec<u16>,
@@ -124,7 +121,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         change::read(&args.files, args.cluster.datastore.reach(), &cluster.options, args.delete)?;
     let written = written.renamed(&same_policy::unify(&cluster.updates, &mut change));
     let origins = args.cluster.origins(&mut cluster)?;
-    answer(cluster, change, &written.or(origins), &args.how)
+    answer(cluster, change, &written.or(origins), &args.report)
 }
 
 pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
@@ -134,10 +131,10 @@ pub(super) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let renamed = same_policy::unify(&cluster.updates, &mut other.updates);
     let origins = after.origins(&mut other)?.renamed(&renamed).or(before.origins(&mut cluster)?);
     let change = tortie_analysis::plan::between(&cluster.updates, &other.updates);
-    answer(cluster, change, &origins, &args.how)
+    answer(cluster, change, &origins, &args.report)
 }
 
-fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &HowArgs) -> Result<(), Failure> {
+fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, report: &ReportArgs) -> Result<(), Failure> {
     let WholeCluster { sources, local, updates, .. } = cluster;
     let before = Parameters::new(&sources, &local, updates.iter())?;
     let mut options = Options::new(settings::graph(&before.config, Hostname::new("")), before.settings);
@@ -153,14 +150,14 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     }
     let progress = Progress::begin("comparing connections before and after");
     let refused = newly_refused(&sources, &local, &updates, &change)?;
-    options.management_ports.clone_from(&how.management_port);
-    let node = how.node.as_deref().map(Hostname::new);
+    options.management_ports.clone_from(&report.management_port);
+    let node = report.node.as_deref().map(Hostname::new);
     let node = node.map(|node| NodeChange::new(&node, (&sources, &local), &updates, &change)).transpose()?;
     let mut plan = tortie_analysis::plan::plan(updates, change, &options).map_err(Failure::failed)?;
     plan.findings.extend(refused);
     plan.findings.sort_unstable();
     let answer = Answer { plan: &plan, origins, node: node.as_ref() };
-    let text = match how.output {
+    let text = match report.output {
         Output::Table => text::text(&answer),
         Output::Json => format!("{:#}\n", answer.whole()),
         Output::Yaml => to_yaml(&answer.whole()),
@@ -172,8 +169,6 @@ fn answer(cluster: WholeCluster, change: Vec<Update>, origins: &Origins, how: &H
     if plan.is_empty() { Ok(()) } else { Err(Failure::Reported(CHANGES)) }
 }
 
-/// Returns the findings about policies and endpoints that nodes refuse after the change, but not
-/// before.
 fn newly_refused(
     sources: &Sources,
     local: &Config,

@@ -1,5 +1,3 @@
-//! Progress of long work, for people who wait.
-
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -7,9 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Time after which progress is shown first.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Interval between updates of the progress line.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Goes to the beginning of the line, and clears it.
 const CLEAR: &str = "\r\x1b[K";
 
 /// Shows the current step and the elapsed time on standard error, in one line that is cleared at
@@ -20,12 +16,11 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Starts the progress of work with this step.
     pub(super) fn begin(step: &'static str) -> Self {
         if io::stderr().is_terminal() { Self::on(io::stderr(), step, PATIENCE, AGAIN) } else { Self::default() }
     }
 
-    /// Starts the thread. If none can be started, no progress is shown.
+    /// If no thread can be started, no progress is shown.
     fn on(out: impl Write + Send + 'static, step: &'static str, patience: Duration, again: Duration) -> Self {
         let (steps, received) = mpsc::channel();
         let mut line = Line { out, step, since: Instant::now(), is_shown: false };
@@ -46,7 +41,6 @@ impl Progress {
         Self { thread: thread.ok().map(|thread| (steps, thread)) }
     }
 
-    /// Shows the next step.
     pub(super) fn step(&self, step: &'static str) {
         if let Some((steps, _)) = &self.thread {
             // A failure means that the thread has ended; there is no progress to show then.
@@ -122,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_said_after_a_while_and_cleared_in_the_end() {
+    fn progress_is_shown_after_a_delay_and_cleared_at_the_end() {
         let terminal = Terminal::default();
         let short = Duration::from_millis(1);
         let progress = Progress::on(terminal.clone(), "reading", short, short);

@@ -1,5 +1,3 @@
-//! `tortie render`.
-
 mod programs;
 
 use std::io::{self, Write};
@@ -12,10 +10,10 @@ use tortie_datastore::{Everything, ReadError, Source};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, Hostname, SyncStatus, Update};
-use tortie_rules::PolicyBy;
+use tortie_rules::PolicyBackend;
 
 use super::Failure;
-use super::datastore::{DatastoreArgs, Wanted};
+use super::datastore::{DatastoreArgs, SourceSpec};
 use super::directory::{DirectoryArgs, SettleArgs};
 use tortie_node::engine::describe_ignored;
 
@@ -86,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         eprintln!("{}{ignored}", describe_ignored(problem));
     }
     let settings = dataplane_settings(args, &resolved, hostname)?;
-    let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    let is_by_programs = settings.rules.policy_backend == PolicyBackend::Programs;
     let mut out = super::terminal::stdout();
     if is_by_programs && args.table.is_none() && !args.ipsets {
         programs::print((&settings, &resolved.config), &desired, args, &mut out)?;
@@ -101,10 +99,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     print(&rendered, args, out).map_err(Failure::io("standard output"))
 }
 
-/// Reads the objects of the datastore that concern the node, and prints their problems.
 fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Update>, Failure> {
     let local = sources.resolve().map_err(Failure::failed)?.config;
-    let wanted = Wanted {
+    let spec = SourceSpec {
         options: settings::manifests(&local),
         blocks: false,
         node: Some(hostname.clone()),
@@ -112,7 +109,7 @@ fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Up
         prepare: None,
         versions: false,
     };
-    let source = args.datastore.source(sources, wanted)?;
+    let source = args.datastore.source(sources, spec)?;
     let Everything { updates, problems, .. } = read(source, Duration::from_secs(args.timeout))?;
     for problem in problems {
         eprintln!("{problem}");
@@ -120,16 +117,17 @@ fn objects(args: &Args, sources: &Sources, hostname: &Hostname) -> Result<Vec<Up
     Ok(updates)
 }
 
-/// Returns the settings of the node's dataplane, with the back end of the command line.
 fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> Result<DataplaneConfig, Failure> {
     let config = &resolved.config;
     let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;
     match args.backend {
-        Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => settings.rules.policy_by = PolicyBy::Chains,
-        Some(RenderedBackend::Ebpf) => settings.rules.policy_by = PolicyBy::Programs,
+        Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => {
+            settings.rules.policy_backend = PolicyBackend::Chains
+        }
+        Some(RenderedBackend::Ebpf) => settings.rules.policy_backend = PolicyBackend::Programs,
         None => {}
     }
-    let is_by_programs = settings.rules.policy_by == PolicyBy::Programs;
+    let is_by_programs = settings.rules.policy_backend == PolicyBackend::Programs;
     if args.programs && !is_by_programs {
         return Err(Failure::usage("--programs: chains enforce policy, unless with --backend ebpf"));
     }
@@ -151,10 +149,6 @@ fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> R
     Ok(settings)
 }
 
-/// Reads all objects of a datastore, with their problems.
-///
-/// # Errors
-/// If it refuses, or cannot be read for so long.
 pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everything, Failure> {
     let on_wait = |why: &str| eprintln!("{why}; trying again for {} s", patience.as_secs());
     tortie_datastore::read(source, patience, on_wait).map_err(|error| match error {

@@ -1,5 +1,3 @@
-//! `tortie replay`.
-
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 
@@ -64,7 +62,6 @@ fn replay(input: impl BufRead, out: impl Write, node: &str, environment: Raw) ->
     replay.out.flush().map_err(Failure::io("standard output"))
 }
 
-/// An invalid line of a recording.
 #[derive(Debug, thiserror::Error)]
 #[error("line {number} of the recording")]
 struct BadLine {
@@ -119,8 +116,7 @@ impl<W: Write> Replay<W> {
     }
 }
 
-/// Adds the environment's parameters, which override those of the datastore. The graph has only the
-/// latter.
+/// Adds the environment's parameters, which override those of the datastore. The graph has only the latter.
 fn add_environment(config: &mut Map<String, Json>, environment: &Raw) {
     if environment.is_empty() {
         return;

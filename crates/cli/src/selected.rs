@@ -1,5 +1,3 @@
-//! Selection of several resources of a kind.
-
 use tortie_datastore::store::ResourceStore;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, labelled};
 
@@ -36,8 +34,7 @@ impl SelectArgs {
         Ok(is_given)
     }
 
-    /// Returns the selected resources, each with the version that was selected. Prints a message if
-    /// there are none.
+    /// Each with the version that was selected. Prints a message if there are none.
     pub(super) fn find(
         &self,
         kind: &KindOrOne,
@@ -78,7 +75,6 @@ pub(super) fn namespace_of(kind: ResourceKind, namespace: &str, all_namespaces: 
     Some(namespace).filter(|_| kind.is_namespaced() && !all_namespaces)
 }
 
-/// Returns the message for an empty selection.
 pub(super) fn nothing(kind: ResourceKind, has_selector: bool, namespace: &str, all_namespaces: bool) -> String {
     let such = if has_selector { " with such labels" } else { "" };
     match namespace_of(kind, namespace, all_namespaces) {

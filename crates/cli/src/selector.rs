@@ -1,5 +1,3 @@
-//! `tortie selector`.
-
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 

@@ -38,7 +38,6 @@ pub enum Prepared {
     AsFound(Box<dyn FindServers>),
 }
 
-/// A discovery without preparation.
 #[derive(Debug)]
 pub(crate) struct AsFound(pub(crate) Box<dyn FindServers>);
 

@@ -1,5 +1,3 @@
-//! `tortie show`.
-
 mod pods;
 mod text;
 
@@ -18,11 +16,11 @@ use tortie_node::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy};
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    command: ShowCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum ShowCommand {
     /// List the policies of an endpoint of this node in order of evaluation
     ///
     /// Example: tortie show policies shop/db
@@ -93,42 +91,42 @@ struct IpSets {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    match &args.what {
-        What::Policies { ask, endpoint: Some(name) } => {
+    match &args.command {
+        ShowCommand::Policies { ask, endpoint: Some(name) } => {
             let found: Endpoints = ask.ask("Endpoints", &[("name", json!(name))])?;
             some(&found.endpoints, || format!("this node has no endpoint `{name}`"))?;
             ask.print(&found, || found.endpoints.iter().map(text::policies_of).collect())
         }
-        What::Policies { ask, endpoint: None } => {
+        ShowCommand::Policies { ask, endpoint: None } => {
             let found: Policies = ask.ask("Policies", &[])?;
             ask.print(&found, || text::policies(&found.policies))
         }
-        What::Policy { ask, name } => {
+        ShowCommand::Policy { ask, name } => {
             let found: Policies = ask.ask("Policies", &[("name", json!(name)), ("counters", json!(true))])?;
             some(&found.policies, || format!("no policy `{name}` applies to endpoints of this node"))?;
             ask.print(&found, || found.policies.iter().map(text::policy).collect())
         }
-        What::Counters { ask } => {
+        ShowCommand::Counters { ask } => {
             let found: Counters = ask.ask("Counters", &[])?;
             ask.print(&found, || match &found.decisions {
                 Some(decisions) => text::decisions(decisions),
                 None => text::counters(&found.policies),
             })
         }
-        What::Endpoints { ask } => {
+        ShowCommand::Endpoints { ask } => {
             let found: Endpoints = ask.ask("Endpoints", &[])?;
             ask.print(&found, || text::endpoints(&found.endpoints))
         }
-        What::Sets { ask, id: Some(id) } => {
+        ShowCommand::Sets { ask, id: Some(id) } => {
             let found: IpSets = ask.ask("IpSets", &[("id", json!(id))])?;
             some(&found.ip_sets, || format!("no policy of this node needs an IP set `{id}`"))?;
             ask.print(&found, || found.ip_sets.iter().map(text::set).collect())
         }
-        What::Sets { ask, id: None } => {
+        ShowCommand::Sets { ask, id: None } => {
             let found: IpSets = ask.ask("IpSets", &[])?;
             ask.print(&found, || text::sets(&found.ip_sets))
         }
-        What::Pods(args) => pods::run(args),
+        ShowCommand::Pods(args) => pods::run(args),
     }
 }
 

@@ -18,13 +18,11 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Handlers of signals. None of them may block, since the thread has to take the next signal.
 pub struct Handlers {
-    /// Handler of the first SIGTERM or SIGINT; called after the end of the program has been
-    /// recorded.
+    /// Handler of the first SIGTERM or SIGINT; called after the end of the program has been recorded.
     pub stop: Box<dyn Fn() + Send>,
     /// Handler of SIGHUP.
     pub reload: Box<dyn Fn() + Send>,
-    /// Time that the program may take to end by itself, after which it is ended; `None` is
-    /// unlimited.
+    /// Time that the program may take to end by itself, after which it is ended; `None` is unlimited.
     pub patience: Option<Duration>,
 }
 
@@ -53,7 +51,7 @@ pub fn follow(handlers: Handlers) -> Result<Stop, Failure> {
 /// If the thread or its pipe cannot be made.
 pub fn follow_for(stop: &Stop, handlers: Handlers) -> Result<(), Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE]).map_err(Failure::io("signals"))?;
-    let follower = Follower { handlers, stop: stop.clone(), signals, asked: None };
+    let follower = Follower { handlers, stop: stop.clone(), signals, first_signal: None };
     let thread = thread::Builder::new().name("signals".into());
     thread.spawn(|| follower.run()).map_err(Failure::io("the thread for signals"))?;
     Ok(())
@@ -64,20 +62,20 @@ struct Follower {
     stop: Stop,
     signals: Signals,
     /// Time of the first signal that ends the program.
-    asked: Option<Instant>,
+    first_signal: Option<Instant>,
 }
 
 impl Follower {
     fn run(mut self) {
         loop {
-            let arrived: Vec<c_int> = if self.asked.is_none() {
+            let arrived: Vec<c_int> = if self.first_signal.is_none() {
                 self.signals.wait().collect()
             } else {
                 thread::sleep(TICK);
                 self.signals.pending().collect()
             };
             arrived.into_iter().for_each(|signal| self.take(signal));
-            let waited = self.asked.map(|asked| asked.elapsed());
+            let waited = self.first_signal.map(|first_signal| first_signal.elapsed());
             if waited.zip(self.handlers.patience).is_some_and(|(waited, patience)| waited >= patience) {
                 // The reason why the program does not end may block logging as well.
                 end(0);
@@ -91,7 +89,7 @@ impl Follower {
                 if self.stop.set() {
                     end(1);
                 }
-                self.asked = Some(Instant::now());
+                self.first_signal = Some(Instant::now());
                 (self.handlers.stop)();
             }
             SIGHUP => (self.handlers.reload)(),

@@ -1,5 +1,3 @@
-//! `tortie staged`.
-
 mod directory;
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
@@ -24,9 +22,9 @@ use super::confirming::ConfirmingArgs;
 use super::datastore_url::DatastoreUrl;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use super::store::{Keeps, StoreArgs, StoreUrl};
+use super::pending_write::PendingWrite;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-use super::wish::Wish;
+use super::store::{StoreArgs, StoreUrl, StoredKinds};
 
 /// Put staged policies in force; see `tortie flows --staged` for effects.
 ///
@@ -35,11 +33,11 @@ use super::wish::Wish;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     #[command(subcommand)]
-    what: What,
+    command: StagedCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum StagedCommand {
     /// Put a staged policy in force
     ///
     /// In etcd and Kubernetes, the enforced policy of the same name is replaced by the staged one,
@@ -102,21 +100,20 @@ impl CommitArgs {
     }
 }
 
-/// A change that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Done {
+struct StagedChange {
     object: String,
     word: &'static str,
 }
 
-impl Done {
+impl StagedChange {
     fn new(object: &str, word: &'static str) -> Self {
         Self { object: object.to_owned(), word }
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let What::Commit(args) = &args.what;
+    let StagedCommand::Commit(args) = &args.command;
     let is_directory = matches!(args.datastore, DatastoreUrl::Directory(_));
     if args.is_to_be_confirmed() && is_directory {
         return Err(Failure::usage("--confirm is for policies in etcd or Kubernetes"));
@@ -132,7 +129,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match &args.datastore {
         DatastoreUrl::Directory(root) if args.write => {
             let file = directory::write(root, &args.name)?;
-            let done = [Done::new(&args.name.enforced(), "written"), Done::new(&args.name.staged(), "deleted")];
+            let done = [
+                StagedChange::new(&args.name.enforced(), "written"),
+                StagedChange::new(&args.name.staged(), "deleted"),
+            ];
             print(args.output(), &done, Some(&file.display().to_string()))
         }
         DatastoreUrl::Directory(root) => {
@@ -159,8 +159,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Prints the changes that were made.
-fn print(output: Output, done: &[Done], file: Option<&str>) -> Result<(), Failure> {
+fn print(output: Output, done: &[StagedChange], file: Option<&str>) -> Result<(), Failure> {
     let whole = || {
         let resources = done.iter().map(|done| json!({ "resource": done.object, "outcome": done.word }));
         let mut whole = json!({ "resources": resources.collect::<Vec<_>>() });
@@ -172,7 +171,6 @@ fn print(output: Output, done: &[Done], file: Option<&str>) -> Result<(), Failur
     output.print(whole, || done.iter().map(|done| format!("{} {}\n", done.object, done.word)).collect())
 }
 
-/// A staged policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StagedName {
     kind: StagedKind,
@@ -181,14 +179,10 @@ struct StagedName {
     name: String,
 }
 
-/// Kind of a staged policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StagedKind {
-    /// `StagedNetworkPolicy`.
     Calico,
-    /// `StagedGlobalNetworkPolicy`.
     Global,
-    /// `StagedKubernetesNetworkPolicy`.
     Kubernetes,
 }
 
@@ -204,7 +198,6 @@ impl StagedKind {
     }
 }
 
-/// A text that names no staged policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of NAMESPACE/NAME and NAME")]
 struct NotAName(String);
@@ -235,17 +228,14 @@ impl StagedName {
         }
     }
 
-    /// Returns the kind and name of the staged policy.
     fn staged(&self) -> String {
         self.with_kind(self.kind.names().0)
     }
 
-    /// Returns the kind and name of the enforced policy.
     fn enforced(&self) -> String {
         self.with_kind(self.kind.names().2)
     }
 
-    /// Reports whether a manifest is that of the staged policy, or of the enforced one.
     fn is_of(&self, object: &Value, is_staged: bool) -> bool {
         let (staged, api_version, enforced) = self.kind.names();
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -276,7 +266,7 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
     // after that, and only at this version.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
-    let put = Wish {
+    let put = PendingWrite {
         place: place(),
         key: enforced.clone(),
         write: Box::new(|store| {
@@ -285,7 +275,7 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
             Ok(word)
         }),
     };
-    let take = Wish {
+    let take = PendingWrite {
         place: place(),
         key: staged.clone(),
         write: Box::new(|store| match committed.get() {
@@ -295,16 +285,15 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
     };
     confirming.write(&store, &[put, take], false)?;
     if (name.kind, enforced.kind()) == (StagedKind::Kubernetes, ResourceKind::NetworkPolicy) {
-        let what =
+        let command =
             "a policy controller copies policies from Kubernetes to this etcd: apply the policy in Kubernetes, too";
-        eprintln!("tortie: {what}");
+        eprintln!("tortie: {command}");
     }
     Ok(())
 }
 
-/// Returns the keys of the staged policy and of the enforced one.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), KeyError> {
+fn keys(name: &StagedName, keeps: StoredKinds) -> Result<(ResourceKey, ResourceKey), KeyError> {
     let (staged, enforced) = match name.kind {
         StagedKind::Calico => (ResourceKind::StagedNetworkPolicy, ResourceKind::NetworkPolicy),
         StagedKind::Global => (ResourceKind::StagedGlobalNetworkPolicy, ResourceKind::GlobalNetworkPolicy),
@@ -320,8 +309,7 @@ fn keys(name: &StagedName, keeps: Keeps) -> Result<(ResourceKey, ResourceKey), K
     Ok((key(staged, &name.name)?, key(enforced, &called)?))
 }
 
-/// Applies a staged policy: writes or deletes the enforced one. Returns the version of the staged
-/// policy, and the outcome as one word.
+/// Returns the version of the staged policy, and the outcome as one word.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn put_in_force(
     store: &dyn ResourceStore,
@@ -373,7 +361,6 @@ fn policy_of(
     }
 }
 
-/// Converts a staged policy into the enforced one.
 fn as_enforced(mut object: Value, name: &StagedName) -> Value {
     let (_, api_version, kind) = name.kind.names();
     if let Some(map) = object.as_object_mut() {
@@ -397,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_flows_and_policies_are_told_by() {
+    fn staged_names_are_accepted_in_the_form_of_flows_and_policies() {
         let both = |name: &str| name.parse::<StagedName>().map(|name| format!("{} {}", name.staged(), name.enforced()));
         let namespaced = "StagedNetworkPolicy/shop/db NetworkPolicy/shop/db";
         assert_eq!(both("shop/db").as_deref(), Ok(namespaced));

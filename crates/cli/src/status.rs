@@ -1,5 +1,3 @@
-//! `tortie status`.
-
 use std::fmt::Write as _;
 
 use super::Failure;
@@ -7,7 +5,6 @@ use super::agent_socket::AskArgs;
 use tortie_node::engine::inspect::EngineStatus;
 use tortie_node::local_api::Status;
 
-/// Exit code if the agent is not ready.
 const NOT_READY: u8 = 3;
 
 /// Show the status of the agent of this node.
@@ -141,7 +138,7 @@ mod tests {
     use tortie_node::local_api::{Component, Counters};
 
     #[test]
-    fn what_is_wrong_is_said_and_what_is_not_is_not() {
+    fn only_problems_are_listed() {
         let component =
             |name: &str, ready, detail: &str| Component { name: name.into(), live: true, ready, detail: detail.into() };
         let mut status = Status {

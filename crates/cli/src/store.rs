@@ -1,5 +1,3 @@
-//! Options for a datastore that commands write.
-
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -36,7 +34,6 @@ pub(super) struct StoreArgs {
     etcd: EtcdArgs,
 }
 
-/// A datastore that can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoreUrl {
     #[cfg(feature = "etcd")]
@@ -45,22 +42,17 @@ pub(super) enum StoreUrl {
     Kubernetes(KubeConfig),
 }
 
-/// The reason why a text names no datastore that can be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreUrlError {
-    /// `kubernetes:` with an authority.
     #[cfg(feature = "kubernetes")]
     #[error("`kubernetes:` takes the path of a kubeconfig, or nothing")]
     Kubeconfig,
-    /// A kubeconfig path that does not parse.
     #[cfg(feature = "kubernetes")]
     #[error("kubernetes: {}", with_causes(.0))]
     Kubernetes(KubeConfigError),
-    /// An URL of etcd that does not parse.
     #[cfg(feature = "etcd")]
     #[error(transparent)]
     Etcd(#[from] EtcdConfigError),
-    /// Only Kubernetes is part of this build.
     #[cfg(not(feature = "etcd"))]
     #[error("`{0}` cannot be written by this build; kubernetes:[KUBECONFIG] can")]
     NotBuilt(String),
@@ -84,18 +76,15 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// Kinds of resources that a datastore keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
-    /// Calico's.
+pub(super) enum StoredKinds {
     #[cfg(feature = "etcd")]
     Calico,
-    /// Calico's, and policies of Kubernetes.
     #[cfg(feature = "kubernetes")]
     Kubernetes,
 }
 
-impl Keeps {
+impl StoredKinds {
     /// Reports whether Kubernetes policies are kept in their own form.
     pub(super) fn has_policies_of_kubernetes(self) -> bool {
         match self {
@@ -106,8 +95,7 @@ impl Keeps {
         }
     }
 
-    /// Returns the key of an object. A namespaced object without a namespace belongs to the given
-    /// one.
+    /// A namespaced object without a namespace belongs to the given one.
     pub(super) fn key_of(self, object: &Value, namespace: &str) -> Result<ResourceKey, ObjectError> {
         match self {
             #[cfg(feature = "etcd")]
@@ -119,7 +107,6 @@ impl Keeps {
 }
 
 impl StoreArgs {
-    /// Returns the options for a datastore.
     pub(super) fn at(datastore: StoreUrl, #[cfg(feature = "etcd")] etcd: EtcdArgs) -> Self {
         Self {
             datastore,
@@ -128,13 +115,12 @@ impl StoreArgs {
         }
     }
 
-    /// Returns the kinds that the datastore keeps.
-    pub(super) fn keeps(&self) -> Keeps {
+    pub(super) fn keeps(&self) -> StoredKinds {
         match self.datastore {
             #[cfg(feature = "etcd")]
-            StoreUrl::Etcd(_) => Keeps::Calico,
+            StoreUrl::Etcd(_) => StoredKinds::Calico,
             #[cfg(feature = "kubernetes")]
-            StoreUrl::Kubernetes(_) => Keeps::Kubernetes,
+            StoreUrl::Kubernetes(_) => StoredKinds::Kubernetes,
         }
     }
 
@@ -161,8 +147,7 @@ impl StoreArgs {
         }
     }
 
-    /// Returns the location of the datastore without secrets. [`open_reference`] takes it, in
-    /// another process at another time.
+    /// Without secrets. [`open_reference`] takes it, in another process at another time.
     pub(super) fn reference(&self) -> Result<Value, Failure> {
         match &self.datastore {
             #[cfg(feature = "etcd")]
@@ -189,7 +174,6 @@ fn unusable(error: impl Into<Cause>) -> Failure {
     Failure::failed_at("Kubernetes")(error)
 }
 
-/// Opens a datastore from the value of [`StoreArgs::reference`].
 pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>, Failure> {
     #[cfg(feature = "kubernetes")]
     if let Some(server) = reference.get("server").and_then(Value::as_str) {

@@ -11,7 +11,6 @@ use tortie_telemetry::escape;
 /// Maximum length in bytes of a selector that is shown with the place of its error.
 const LINE: usize = 200;
 
-/// Prints lines to standard output, escaped.
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 macro_rules! println {
     ($($arg:tt)*) => {
@@ -19,21 +18,18 @@ macro_rules! println {
     };
 }
 
-/// Prints a message to standard error, escaped. Its lines after the first are indented, so that none looks like a message.
 macro_rules! eprintln {
     ($($arg:tt)*) => {
         $crate::terminal::print_message(&format!($($arg)*))
     };
 }
 
-/// Prints lines to standard error, escaped.
 macro_rules! eprint {
     ($($arg:tt)*) => {
         $crate::terminal::print_error(&format!($($arg)*))
     };
 }
 
-/// Returns standard output, escaped.
 pub(super) fn stdout() -> Escaping<io::StdoutLock<'static>> {
     Escaping(io::stdout().lock())
 }

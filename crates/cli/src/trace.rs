@@ -1,10 +1,8 @@
-//! `tortie trace`.
-
 mod answer;
 mod batch;
+mod expansion;
 mod group;
 mod live;
-mod meant;
 mod question;
 mod tables;
 mod text;
@@ -21,14 +19,13 @@ use super::cluster::ClusterArgs;
 use super::origin::Origins;
 use super::output::Output;
 use answer::Answer;
+use expansion::{Expansion, Group, Member};
 use group::GroupAnswer;
 use live::{Agreement, Calculated, LiveArgs};
-use meant::{Group, Meant, Member};
 use question::{Question, QuestionArgs};
 use tables::{NodeTables, all_agree};
 use view::View;
 
-/// Exit code for a denied connection.
 const DENIED: u8 = 3;
 /// Exit code if the kernel or a table disagrees with the calculation.
 const DISAGREE: u8 = 4;
@@ -96,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut cluster = args.cluster.read()?;
     let origins = args.cluster.origins(&mut cluster)?;
-    let mut view = View::new(cluster);
+    let mut view = View::new(cluster, args.cluster.host_network_pods()?);
     let node = args.node.as_deref().map(Hostname::new);
     if args.batch {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), super::terminal::stdout());
@@ -105,14 +102,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.live.live && args.question.source_port.is_none() {
         question = question.with_source_port(live::source_port());
     }
+    for note in view.host_network_notes(&question) {
+        eprintln!("{note}");
+    }
     let inquiry = Inquiry { args, question, node, origins };
-    match view.meant(&inquiry.question).map_err(Failure::failed)? {
-        Meant::Group(group, members) => inquiry.group(&mut view, group, &members),
-        Meant::Connection => inquiry.connection(&mut view),
+    match view.expand(&inquiry.question).map_err(Failure::failed)? {
+        Expansion::Group(group, members) => inquiry.group(&mut view, group, &members),
+        Expansion::Connection => inquiry.connection(&mut view),
     }
 }
 
-/// A question with the options for its answer.
 struct Inquiry<'a> {
     args: &'a Args,
     question: Question,
@@ -127,7 +126,6 @@ impl Inquiry<'_> {
         self.node.as_ref().filter(|_| !self.args.live.live)
     }
 
-    /// Answers a question about several connections.
     fn group(&self, view: &mut View, group: Group, members: &[(Member, Question)]) -> Result<(), Failure> {
         let args = self.args;
         if args.live.live && !matches!(group, Group::Service { .. }) {
@@ -140,12 +138,10 @@ impl Inquiry<'_> {
         self.answer(&Calculated::Group(&answer), outcome, || answer.whole(), || answer.text(args.verbose))
     }
 
-    /// Answers a question about one connection.
     fn connection(&self, view: &mut View) -> Result<(), Failure> {
         let connection = view.ask(&self.question, self.only_node()).map_err(Failure::failed)?;
         let tables = if self.args.tables {
-            let packet = view.packet(&self.question).map_err(Failure::failed)?;
-            NodeTables::default().look_up(view, &connection, &packet).map_err(Failure::failed)?
+            NodeTables::default().look_up(view, &connection).map_err(Failure::failed)?
         } else {
             Vec::new()
         };
@@ -197,7 +193,6 @@ impl Inquiry<'_> {
     }
 }
 
-/// The calculated result that determines the exit code.
 #[derive(Clone, Copy)]
 struct Outcome {
     verdict: Verdict,

@@ -1,5 +1,3 @@
-//! Typhas behind a Kubernetes Service.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -27,10 +25,7 @@ pub(super) struct TyphaService {
 }
 
 impl TyphaService {
-    /// Returns the finder of the Typhas behind a Service, for a node. It does not connect yet.
-    ///
-    /// # Errors
-    /// If the thread for the API server cannot be started.
+    /// Does not connect yet.
     pub(super) fn new(namespace: &str, service: &str, node: &str) -> Result<Self, Failure> {
         let endpoints = ServiceEndpoints::new(KubeConfig::usual(), namespace, service, PORT_NAME);
         let endpoints = endpoints.map_err(Failure::io("the client of the API server"))?;
@@ -52,18 +47,14 @@ impl FindServers for TyphaService {
     }
 }
 
-/// Result of counting the servers of the fan-out.
 #[derive(Debug, PartialEq, Eq)]
-enum Counted {
+enum ServerCount {
     Servers(usize),
     Failed(String),
 }
 
-/// Counts the servers behind the Service on a background thread, and passes the number to `server`,
-/// one of them, as long as it exists (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
-///
-/// # Errors
-/// If a thread cannot be started.
+/// Counts the servers on a background thread, and passes the number to `server`, one of them, as long as it exists
+/// (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
 pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>) -> Result<(), Failure> {
     let endpoints = ServiceEndpoints::new(KubeConfig::usual(), namespace, service, PORT_NAME);
     let endpoints = endpoints.map_err(Failure::io("the client of the API server"))?;
@@ -73,21 +64,21 @@ pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>
     let mut count = move || {
         let Some(server) = server.upgrade() else { return false };
         let counted = match endpoints.list() {
-            Ok(endpoints) => Counted::Servers(endpoints.len()),
-            Err(error) => Counted::Failed(with_causes(&error)),
+            Ok(endpoints) => ServerCount::Servers(endpoints.len()),
+            Err(error) => ServerCount::Failed(with_causes(&error)),
         };
         if known.as_ref() != Some(&counted) {
             match &counted {
-                Counted::Servers(servers) => tracing::info!(service, servers, "counted the servers of the fan-out"),
-                Counted::Failed(error) => {
+                ServerCount::Servers(servers) => tracing::info!(service, servers, "counted the servers of the fan-out"),
+                ServerCount::Failed(error) => {
                     tracing::warn!(service, error, "the servers of the fan-out cannot be counted");
                 }
             }
         }
         // While the count is unknown, no client is sent elsewhere: there may be no other server.
         server.set_servers(match counted {
-            Counted::Servers(servers) => servers,
-            Counted::Failed(_) => 1,
+            ServerCount::Servers(servers) => servers,
+            ServerCount::Failed(_) => 1,
         });
         known = Some(counted);
         true

@@ -1,5 +1,3 @@
-//! Arguments of commands that write the resources in files.
-
 use serde_json::Value;
 use tortie_datastore::store::ResourceStore;
 use tortie_datastore::store::apply::ApplyError;
@@ -7,9 +5,9 @@ use tortie_resources::stored::ResourceKey;
 
 use super::Failure;
 use super::confirming::ConfirmingArgs;
+use super::manifests::FileArgs;
+use super::pending_write::PendingWrite;
 use super::store::StoreArgs;
-use super::wish::Wish;
-use super::written::FileArgs;
 
 /// Resources in files, their datastore, and options of the write.
 #[derive(Debug, clap::Args)]
@@ -32,16 +30,16 @@ impl WriteArgs {
     ) -> Result<(), Failure> {
         let resources = self.files.read(self.store.keeps())?;
         if self.confirming.is_offline() {
-            return self.confirming.tell_valid(resources.iter().map(|resource| &resource.key));
+            return self.confirming.report_valid(resources.iter().map(|resource| &resource.key));
         }
-        let wishes: Vec<Wish<'_>> = resources
+        let pending: Vec<PendingWrite<'_>> = resources
             .iter()
-            .map(|resource| Wish {
+            .map(|resource| PendingWrite {
                 place: resource.to_string(),
                 key: resource.key.clone(),
                 write: Box::new(move |store| write(store, &resource.key, &resource.object).map(Some)),
             })
             .collect();
-        self.confirming.write(&self.store, &wishes, may_create && self.store.needs_initialising())
+        self.confirming.write(&self.store, &pending, may_create && self.store.needs_initialising())
     }
 }

@@ -11,7 +11,7 @@ use crate::json::field;
 
 /// A kind of Kubernetes object that the node controller follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Seen {
+pub enum LiveKind {
     /// `nodes`, version `v1`.
     Nodes,
     /// `pods`, version `v1`: which addresses are in use.
@@ -24,7 +24,7 @@ pub trait LiveObjects: Send + Sync {
     ///
     /// # Errors
     /// If the API server refuses the request or gives no usable answer.
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError>;
+    fn get(&self, kind: LiveKind, namespace: &str, name: &str) -> Result<Option<Value>, LiveError>;
 }
 
 /// A failed request to the API server, with the message of the server or of its client.

@@ -119,7 +119,7 @@ pub enum Observed<'o> {
 
 /// Desired state of one object of the datastore.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Wanted {
+pub(crate) enum DesiredObject {
     /// The object has the specification of this resource.
     Like(Arc<Value>),
     /// The object stays unchanged, because the Kubernetes object is invalid; if it is missing, it
@@ -132,7 +132,7 @@ pub(crate) enum Wanted {
 /// Desired state from all followed Kubernetes objects.
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
-    wanted: BTreeMap<Item, Wanted>,
+    wanted: BTreeMap<Item, DesiredObject>,
     problems: BTreeMap<Item, Vec<FieldProblem>>,
     kinds: BTreeMap<Watched, Followed>,
 }
@@ -217,12 +217,12 @@ impl Cluster {
         (before.as_ref() != self.wanted.get(&item) && !primed).then_some(item)
     }
 
-    pub(crate) fn get(&self, item: &Item) -> Option<&Wanted> {
+    pub(crate) fn get(&self, item: &Item) -> Option<&DesiredObject> {
         self.wanted.get(item)
     }
 
     /// Returns all items that are derived from objects of a kind.
-    pub(crate) fn of_kind(&self, kind: Watched) -> impl Iterator<Item = (&Item, &Wanted)> {
+    pub(crate) fn of_kind(&self, kind: Watched) -> impl Iterator<Item = (&Item, &DesiredObject)> {
         self.wanted.iter().filter(move |(item, _)| kind.makes(item))
     }
 
@@ -252,22 +252,22 @@ impl Cluster {
 }
 
 /// Returns the desired state that an object implies, `None` for absence, and its problems.
-fn convert(kind: Watched, object: &Value) -> (Option<Wanted>, Vec<FieldProblem>) {
+fn convert(kind: Watched, object: &Value) -> (Option<DesiredObject>, Vec<FieldProblem>) {
     let converted = match kind {
         Watched::NetworkPolicies => to_v3::network_policy(object),
         Watched::Namespaces => to_v3::namespace(object),
         Watched::ServiceAccounts => to_v3::service_account(object),
         Watched::Pods => {
             return match to_v3::endpoint_facts(object) {
-                Ok(facts) => (facts.map(|facts| Wanted::Endpoint(Arc::new(facts))), Vec::new()),
-                Err(problems) => (Some(Wanted::Unchanged(None)), problems),
+                Ok(facts) => (facts.map(|facts| DesiredObject::Endpoint(Arc::new(facts))), Vec::new()),
+                Err(problems) => (Some(DesiredObject::Unchanged(None)), problems),
             };
         }
     };
     let wanted = match converted.outcome {
-        Conversion::Resource(resource) => Some(Wanted::Like(Arc::new(resource))),
+        Conversion::Resource(resource) => Some(DesiredObject::Like(Arc::new(resource))),
         Conversion::Nothing => None,
-        Conversion::Unusable { substitute } => Some(Wanted::Unchanged(substitute.map(Arc::new))),
+        Conversion::Unusable { substitute } => Some(DesiredObject::Unchanged(substitute.map(Arc::new))),
     };
     (wanted, converted.problems)
 }

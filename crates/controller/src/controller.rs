@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tortie_datastore::store::Listing;
 use tortie_net::with_causes;
 
-use crate::cluster::{Cluster, Observed, Wanted, Watched};
+use crate::cluster::{Cluster, DesiredObject, Observed, Watched};
 use crate::item::Item;
 use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
@@ -265,15 +265,16 @@ impl Controller {
             return self.different_endpoints(listing);
         }
         let mut different: BTreeSet<Item> = BTreeSet::new();
-        let mut absent: BTreeMap<&Item, &Wanted> = self.cluster.of_kind(kind).collect();
+        let mut absent: BTreeMap<&Item, &DesiredObject> = self.cluster.of_kind(kind).collect();
         for stored in listing.resources.iter().filter(|stored| kind.owns(&stored.key)) {
             let item = Item::Resource(stored.key.clone());
             match absent.remove(&item) {
-                Some(Wanted::Like(resource)) if same(field(&stored.object, &["spec"]), field(resource, &["spec"])) => {}
-                Some(Wanted::Unchanged(_) | Wanted::Endpoint(_)) => {}
+                Some(DesiredObject::Like(resource))
+                    if same(field(&stored.object, &["spec"]), field(resource, &["spec"])) => {}
+                Some(DesiredObject::Unchanged(_) | DesiredObject::Endpoint(_)) => {}
                 // It may exist in Kubernetes under a name that could not be read.
                 None if self.cluster.is_incomplete(kind) => {}
-                Some(Wanted::Like(_)) | None => {
+                Some(DesiredObject::Like(_)) | None => {
                     different.insert(item);
                 }
             }
@@ -284,7 +285,7 @@ impl Controller {
                 different.insert(item);
             }
         }
-        let wanted = absent.into_iter().filter(|(_, wanted)| **wanted != Wanted::Unchanged(None));
+        let wanted = absent.into_iter().filter(|(_, wanted)| **wanted != DesiredObject::Unchanged(None));
         different.extend(wanted.map(|(item, _)| item.clone()));
         different.into_iter().collect()
     }
@@ -297,7 +298,7 @@ impl Controller {
             // Endpoints of other orchestrators follow no pod.
             let Some(pod) = pod_of(&stored.object) else { continue };
             let item = Item::Pod { namespace: stored.key.namespace().into(), name: pod.into() };
-            let Some(Wanted::Endpoint(facts)) = self.cluster.get(&item) else { continue };
+            let Some(DesiredObject::Endpoint(facts)) = self.cluster.get(&item) else { continue };
             let usual = tortie_resources::to_v3::workload_endpoint_name(&facts.node, pod);
             let is_different = !follows(&stored.object, facts);
             if usual.as_deref() != Ok(stored.key.name()) {

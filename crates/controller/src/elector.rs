@@ -66,7 +66,7 @@ impl ElectorConfig {
 pub struct LeaderElector {
     config: ElectorConfig,
     /// Last known lease.
-    seen: Option<Seen>,
+    observed: Option<ObservedLease>,
     /// Start of the last successful renewal; `None` if this candidate does not hold the lease.
     renewed: Option<Instant>,
     term: u64,
@@ -74,7 +74,7 @@ pub struct LeaderElector {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ObservedLease {
     lease: Value,
     record: Record,
     /// Time when this record was first seen.
@@ -129,7 +129,7 @@ impl LeaderElector {
     /// Returns a candidate that starts now.
     #[must_use]
     pub fn new(config: ElectorConfig, now: Instant) -> Self {
-        Self { config, seen: None, renewed: None, term: 0, step: Step::Rest(now) }
+        Self { config, observed: None, renewed: None, term: 0, step: Step::Rest(now) }
     }
 
     /// Reports whether this candidate leads now. The caller must check this before each operation
@@ -156,7 +156,7 @@ impl LeaderElector {
     /// Returns the last known holder of the lease; empty if it has none.
     #[must_use]
     pub fn holder(&self) -> &str {
-        self.seen.as_ref().map_or("", |seen| &seen.record.holder)
+        self.observed.as_ref().map_or("", |observed| &observed.record.holder)
     }
 
     /// Returns the next request. `chance`, between 0 and 1, spreads the attempts of waiting
@@ -177,9 +177,9 @@ impl LeaderElector {
                 let lease = record.object(&self.config.namespace, &self.config.name);
                 self.write(Request::Create(lease), now)
             }
-            Step::Decide => match &self.seen {
-                Some(seen) if self.is_free(seen, now) => {
-                    let lease = self.record(wall, Some(&seen.record)).replace_in(&seen.lease);
+            Step::Decide => match &self.observed {
+                Some(observed) if self.is_free(observed, now) => {
+                    let lease = self.record(wall, Some(&observed.record)).replace_in(&observed.lease);
                     self.write(Request::Update(lease), now)
                 }
                 _ => self.rest(now, chance),
@@ -202,16 +202,21 @@ impl LeaderElector {
         Request::Rest(until)
     }
 
-    fn is_free(&self, seen: &Seen, now: Instant) -> bool {
-        let duration = seen.record.duration.unwrap_or(self.config.lease_duration);
-        seen.record.holder.is_empty() || seen.record.holder == self.config.identity || seen.at + duration <= now
+    fn is_free(&self, observed: &ObservedLease, now: Instant) -> bool {
+        let duration = observed.record.duration.unwrap_or(self.config.lease_duration);
+        observed.record.holder.is_empty()
+            || observed.record.holder == self.config.identity
+            || observed.at + duration <= now
     }
 
     /// Returns the renewed lease; `None` if this candidate does not hold it or has to read it
     /// first.
     fn renewal(&self, wall: SystemTime) -> Option<Value> {
-        let seen = self.seen.as_ref().filter(|seen| seen.last && seen.record.holder == self.config.identity)?;
-        Some(self.record(wall, Some(&seen.record)).replace_in(&seen.lease))
+        let observed = self
+            .observed
+            .as_ref()
+            .filter(|observed| observed.last && observed.record.holder == self.config.identity)?;
+        Some(self.record(wall, Some(&observed.record)).replace_in(&observed.lease))
     }
 
     fn record(&self, wall: SystemTime, before: Option<&Record>) -> Record {
@@ -243,7 +248,7 @@ impl LeaderElector {
                 self.step = Step::Decide;
             }
             (Answer::Absent, None) => {
-                self.seen = None;
+                self.observed = None;
                 self.renewed = None;
                 self.step = Step::Absent;
             }
@@ -258,8 +263,8 @@ impl LeaderElector {
                 // Whether it was written is unknown, so it must be read before the next update. The
                 // last known record stays, because its age shows how long another candidate still
                 // holds the lease.
-                if let Some(seen) = &mut self.seen {
-                    seen.last = false;
+                if let Some(observed) = &mut self.observed {
+                    observed.last = false;
                 }
                 self.step = Step::Rest(now + self.config.retry_period);
             }
@@ -272,11 +277,11 @@ impl LeaderElector {
             self.renewed = None;
         }
         // Only a change of the record counts: any process may change other parts of the object.
-        let at = match &self.seen {
-            Some(seen) if seen.record == record => seen.at,
+        let at = match &self.observed {
+            Some(observed) if observed.record == record => observed.at,
             _ => now,
         };
-        self.seen = Some(Seen { lease, record, at, last: true });
+        self.observed = Some(ObservedLease { lease, record, at, last: true });
     }
 
     /// Gives up the lease, so that another candidate can take it at once. Returns the lease to
@@ -285,16 +290,19 @@ impl LeaderElector {
     pub fn release(&mut self, now: Instant, wall: SystemTime) -> Option<Value> {
         let leads = self.leads(now);
         self.renewed = None;
-        let seen = self.seen.take().filter(|seen| leads && seen.last && seen.record.holder == self.config.identity)?;
+        let observed = self
+            .observed
+            .take()
+            .filter(|observed| leads && observed.last && observed.record.holder == self.config.identity)?;
         let time = micro_time(wall);
         let record = Record {
             holder: String::new(),
             duration: Some(Duration::from_secs(1)),
             acquired: time.clone(),
             renewed: time,
-            transitions: seen.record.transitions,
+            transitions: observed.record.transitions,
         };
-        Some(record.replace_in(&seen.lease))
+        Some(record.replace_in(&observed.lease))
     }
 }
 

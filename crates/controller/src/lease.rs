@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_an_object_has_stays() {
+    fn other_fields_of_an_object_stay() {
         let lease = json!({"metadata": {"resourceVersion": "7", "labels": {"a": "b"}}, "spec": {"holderIdentity": "x", "strategy": "s"}});
         let record = Record { holder: "me".into(), duration: Some(Duration::from_secs(15)), ..Record::read(&lease) };
         let replaced = record.replace_in(&lease);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_somebody_s() {
+    fn an_invalid_record_counts_as_held() {
         assert_eq!(Record::read(&json!({"spec": {"holderIdentity": 7}})).holder, "7");
         let long = Record::read(&json!({"spec": {"leaseDurationSeconds": u64::MAX}}));
         assert_eq!(long.duration, Some(Duration::from_secs(LONGEST)));

@@ -37,7 +37,7 @@ mod tests {
     use super::same;
 
     #[test]
-    fn what_means_the_same() {
+    fn equivalent_values_are_the_same() {
         let ours = json!({"order": 1000.0, "types": ["Ingress"], "ingress": [{"action": "Allow", "destination": {"ports": [80]}}]});
         let go = json!({"order": 1000, "types": ["Ingress"], "egress": null, "ingress": [
             {"action": "Allow", "source": {}, "destination": {"ports": [80]}}]});

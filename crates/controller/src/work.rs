@@ -8,7 +8,7 @@ use tortie_datastore::store::{Listing, ResourceStore, StoreError, StoredResource
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 use tortie_resources::to_v3::{self, EndpointFacts};
 
-use crate::cluster::{Wanted, Watched};
+use crate::cluster::{DesiredObject, Watched};
 use crate::item::Item;
 use crate::json::{field, set};
 use crate::same::same;
@@ -24,7 +24,7 @@ pub(crate) enum Task {
     /// List all resources that are derived from a kind.
     Reconcile(Watched),
     /// Bring an object to its desired state; delete it if `wanted` is `None`.
-    Sync { item: Item, wanted: Option<Wanted>, endpoints: Vec<String> },
+    Sync { item: Item, wanted: Option<DesiredObject>, endpoints: Vec<String> },
 }
 
 impl fmt::Display for Job {
@@ -65,16 +65,16 @@ impl Job {
             Task::Reconcile(kind) => done.listing = Some(store.list(kind.resource_kind(), None)?),
             Task::Sync { item: Item::Resource(key), wanted, .. } => match wanted {
                 None => delete(store, key, &mut done)?,
-                Some(Wanted::Like(resource)) => make(store, key, resource, &mut done)?,
-                Some(Wanted::Unchanged(substitute)) => {
+                Some(DesiredObject::Like(resource)) => make(store, key, resource, &mut done)?,
+                Some(DesiredObject::Unchanged(substitute)) => {
                     if let Some(substitute) = substitute {
                         make_if_absent(store, key, substitute, &mut done)?;
                     }
                 }
-                Some(Wanted::Endpoint(_)) => {}
+                Some(DesiredObject::Endpoint(_)) => {}
             },
             Task::Sync { item: Item::Pod { namespace, name }, wanted, endpoints } => {
-                if let Some(Wanted::Endpoint(facts)) = wanted {
+                if let Some(DesiredObject::Endpoint(facts)) = wanted {
                     follow(store, namespace, name, facts, endpoints, &mut done)?;
                 }
             }

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let words: Vec<String> = std::env::args().skip(1).collect();
     match &words[..] {
-        [what] if what == "sets" => rendered.ip_sets.iter().for_each(|(_, text)| print!("{text}")),
+        [selection] if selection == "sets" => rendered.ip_sets.iter().for_each(|(_, text)| print!("{text}")),
         [family, table] => {
             let wanted =
                 rendered.tables.iter().filter(|(f, t, _)| f.number().to_string() == *family && t.as_str() == table);

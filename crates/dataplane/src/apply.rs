@@ -43,7 +43,7 @@ impl Dataplane {
         self.timers.dirty = false;
         self.advance_migrations(kernel);
         self.complete();
-        self.complete_places(Some(kernel));
+        self.complete_workload_addresses(Some(kernel));
         let mut problems = self.static_problems();
         problems.extend(self.missing_subsystems(kernel));
         let mut wakeups = Vec::new();
@@ -106,7 +106,7 @@ impl Dataplane {
         let in_force: BTreeSet<Family> =
             self.policy.gates.iter().filter(|gate| gate.in_force()).map(PolicyGate::family).collect();
         if let Some(conntrack) = kernel.conntrack() {
-            self.managers.places.flush(conntrack, |family| in_force.contains(&family));
+            self.managers.workload_addresses.flush(conntrack, |family| in_force.contains(&family));
         }
         if self.may_replace_chains() && self.drive_deletions(kernel) {
             wakeups.push(NEXT_DELETION);
@@ -114,15 +114,15 @@ impl Dataplane {
         self.apply_routes(kernel, problems);
         let open = self.policy.gates.iter().filter(|gate| gate.is_open()).map(PolicyGate::family).collect();
         match kernel.sysctls() {
-            Some(sysctls) => self.ways.sysctls.apply(sysctls, &self.links, &open, problems),
-            None => self.ways.sysctls.leave(),
+            Some(sysctls) => self.connectivity.sysctls.apply(sysctls, &self.links, &open, problems),
+            None => self.connectivity.sysctls.leave(),
         }
         let refresh = self.config.routes.refresh_interval;
         match kernel.links() {
             Some(devices) => {
-                self.ways.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
+                self.connectivity.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
             }
-            None => self.ways.bandwidth.leave(),
+            None => self.connectivity.bandwidth.leave(),
         }
     }
 
@@ -153,7 +153,8 @@ impl Dataplane {
         self.results.failed_applies += u64::from(!problems.is_empty());
         self.results.problems.clone_from(&problems);
         let unenforced = self.policy.gates.iter().filter(|gate| !gate.in_force()).map(PolicyGate::family).collect();
-        let wireguard_keys = self.ways.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open());
+        let wireguard_keys =
+            self.connectivity.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open());
         let wireguard_keys = wireguard_keys.filter_map(|(wireguard, _)| wireguard.take_key()).collect();
         let waiting_for = Vec::new();
         ApplyReport { applied: true, waiting_for, problems, statuses, unenforced, wireguard_keys, next }
@@ -165,7 +166,7 @@ impl Dataplane {
         let mut problems: Vec<DataplaneProblem> = managers.policies.problems().collect();
         problems.extend(managers.ip_sets.problems());
         problems.extend(managers.workloads.problems(&self.config.rules.workload_prefixes, self.config.rules.workloads));
-        problems.extend(managers.places.problems(&self.config.rules.workload_prefixes));
+        problems.extend(managers.workload_addresses.problems(&self.config.rules.workload_prefixes));
         problems.extend(managers.hosts.problems());
         problems.extend(managers.nodes.problems());
         problems.extend(managers.service_loop.problems());
@@ -409,19 +410,20 @@ impl Dataplane {
 
     fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
         let now = kernel.now();
-        if self.ways.routes.iter().any(|table| table.is_refresh_due(now)) {
-            self.ways.neighbours.refresh();
+        if self.connectivity.routes.iter().any(|table| table.is_refresh_due(now)) {
+            self.connectivity.neighbours.refresh();
             let names = self.links.iter().map(|(name, _)| name);
-            names.for_each(|name| self.ways.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
+            names.for_each(|name| self.connectivity.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
         }
-        for (overlay, gate) in self.ways.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+        for (overlay, gate) in
+            self.connectivity.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
         {
             debug_assert_eq!(overlay.family(), gate.family());
             if let Some(devices) = kernel.links() {
                 overlay.devices().for_each(|device| device.apply(devices, problems));
             }
         }
-        let mut routes = std::mem::take(&mut self.ways.routes);
+        let mut routes = std::mem::take(&mut self.connectivity.routes);
         let ownership = self.ownership();
         for (table, gate) in routes.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open()) {
             match kernel.routing() {
@@ -434,21 +436,24 @@ impl Dataplane {
             let waiting = waiting.map(|(id, _)| id.clone());
             problems.push(DataplaneProblem::Conntrack { address, waiting, error: error.clone() });
         }
-        self.ways.routes = routes;
+        self.connectivity.routes = routes;
         let refresh = self.config.routes.refresh_interval;
-        for (overlay, _) in self.ways.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open()) {
+        for (overlay, _) in
+            self.connectivity.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+        {
             let is_wanted = overlay.uses_vxlan();
             if let Some(neighbours) = kernel.neighbours() {
                 overlay.entries.apply(is_wanted, neighbours, &self.links, refresh, problems);
             }
         }
-        for (wireguard, _) in self.ways.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+        for (wireguard, _) in
+            self.connectivity.wireguards.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
         {
             wireguard.apply(kernel, &self.links, problems);
         }
         let check = self.config.retry_interval;
         for (proxy, gate) in
-            self.ways.proxy_neighbours.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
+            self.connectivity.proxy_neighbours.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
         {
             debug_assert_eq!(proxy.family(), gate.family());
             proxy.apply(kernel, &self.links, check, problems);
@@ -457,9 +462,9 @@ impl Dataplane {
         if let Some(gate) = v4.filter(|gate| gate.is_open()) {
             match kernel.neighbours() {
                 Some(neighbours) => {
-                    self.ways.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
+                    self.connectivity.neighbours.apply(neighbours, &self.links, gate.unconfirmed(), problems);
                 }
-                None => self.ways.neighbours.leave(),
+                None => self.connectivity.neighbours.leave(),
             }
         }
     }
@@ -469,19 +474,21 @@ impl Dataplane {
         let retry = self.config.retry_interval;
         let ownership = self.ownership();
         let mut wakeups: Vec<Duration> =
-            self.ways.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
-        wakeups.extend(self.ways.neighbours.next(now, retry));
-        for overlay in &self.ways.overlays {
+            self.connectivity.routes.iter().filter_map(|table| table.next(now, retry, &ownership)).collect();
+        wakeups.extend(self.connectivity.neighbours.next(now, retry));
+        for overlay in &self.connectivity.overlays {
             let devices = std::iter::once(&overlay.vxlan).chain(&overlay.ipip);
             wakeups.extend(devices.filter_map(|device| device.next(now)));
             wakeups.extend(overlay.entries.next(now, retry, self.config.routes.refresh_interval));
         }
-        wakeups.extend(self.ways.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)));
-        wakeups.extend(self.ways.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
-        wakeups.extend(self.ways.sysctls.next(now, retry));
-        wakeups.extend(self.managers.places.next(now, retry));
+        wakeups.extend(
+            self.connectivity.wireguards.iter().filter_map(|wireguard| wireguard.next(now, retry, &self.links)),
+        );
+        wakeups.extend(self.connectivity.proxy_neighbours.iter().filter_map(|proxy| proxy.next(now, retry)));
+        wakeups.extend(self.connectivity.sysctls.next(now, retry));
+        wakeups.extend(self.managers.workload_addresses.next(now, retry));
         wakeups.extend(self.next_migration(now));
-        wakeups.extend(self.ways.bandwidth.next(now, self.config.routes.refresh_interval));
+        wakeups.extend(self.connectivity.bandwidth.next(now, self.config.routes.refresh_interval));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups

@@ -72,8 +72,8 @@ fn waiting(rate: u64, buffer: u32) -> u32 {
     u32::try_from((rate.saturating_mul(LATENCY_MS) / 1000).saturating_add(u64::from(buffer))).unwrap_or(u32::MAX)
 }
 
-fn kernel_problem(what: &'static str) -> impl FnOnce(KernelError) -> BandwidthProblem {
-    move |error| BandwidthProblem::Kernel { what, error }
+fn kernel_problem(operation: &'static str) -> impl FnOnce(KernelError) -> BandwidthProblem {
+    move |error| BandwidthProblem::Kernel { operation, error }
 }
 
 /// Limits of an endpoint.
@@ -159,7 +159,7 @@ impl Bandwidth {
         if !self.dirty.is_empty() && !kernel.is_stopping() {
             self.checked = Some(now);
             match kernel.qdiscs() {
-                Ok(qdiscs) => self.bring_all(kernel, links, &qdiscs),
+                Ok(qdiscs) => self.reconcile_all(kernel, links, &qdiscs),
                 Err(error) => {
                     let found = kernel_problem("qdiscs cannot be read")(error);
                     self.failures.extend(self.dirty.iter().map(|interface| (*interface, found.clone())));
@@ -174,7 +174,7 @@ impl Bandwidth {
         );
     }
 
-    fn bring_all(&mut self, kernel: &mut dyn Links, links: &KnownLinks, qdiscs: &[Qdisc]) {
+    fn reconcile_all(&mut self, kernel: &mut dyn Links, links: &KnownLinks, qdiscs: &[Qdisc]) {
         for interface in std::mem::take(&mut self.dirty) {
             self.failures.remove(&interface);
             let limits = self.wanted.get(&interface);
@@ -182,7 +182,7 @@ impl Bandwidth {
                 // The limits vanish with the interface, but not the `ifb` device.
                 None if limits.is_none() => remove_ifb(kernel, ifb_name(interface)),
                 None => Ok(()),
-                Some(link) => bring(kernel, interface, link.index, limits, qdiscs),
+                Some(link) => reconcile(kernel, interface, link.index, limits, qdiscs),
             };
             if let Err(problem) = result {
                 self.failures.insert(interface, problem);
@@ -200,7 +200,7 @@ impl Bandwidth {
     }
 }
 
-fn bring(
+fn reconcile(
     kernel: &mut dyn Links,
     interface: InterfaceName,
     index: u32,

@@ -69,7 +69,7 @@ fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
         let found = match kernel.device(name.as_str()) {
             Ok(found) => found.filter(|found| matches!(found.kind, DeviceKind::Vxlan(_))),
             Err(error) => {
-                let error = DeviceProblem::Kernel { what: "it cannot be read", error };
+                let error = DeviceProblem::Kernel { operation: "it cannot be read", error };
                 report.problems.push(DataplaneProblem::Device { name, error });
                 continue;
             }
@@ -79,7 +79,7 @@ fn remove_devices(kernel: &mut dyn Links, report: &mut CleanupReport) {
             Ok(()) => report.devices_removed += 1,
             Err(KernelError::NotFound) => {}
             Err(error) => {
-                let error = DeviceProblem::Kernel { what: "it cannot be removed", error };
+                let error = DeviceProblem::Kernel { operation: "it cannot be removed", error };
                 report.problems.push(DataplaneProblem::Device { name, error });
             }
         }

@@ -10,9 +10,10 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Family, HostEndpointName, IpSetId, WorkloadEndpointId};
 use tortie_nftables::{RuleCount, Table as NftablesTable};
 use tortie_rules::names::static_set;
-use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
+use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
 
 use crate::config::DataplaneConfig;
+use crate::connectivity::Connectivity;
 use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
 use crate::kernel::{Kernel, Netfilter};
@@ -25,9 +26,8 @@ use crate::managers::{Completion, Managers};
 use crate::output::{FamilyOutput, Output};
 use crate::report::{Awaited, DataplaneProblem, DataplaneStats, EndpointStatus, ProgramProblem};
 use crate::routes::{Ownership, RouteTable};
-use crate::ruleset::{ForeignTransactions, RulesetNews};
+use crate::ruleset::{ForeignTransactions, RulesetEvent};
 use crate::status::Statuses;
-use crate::ways::Ways;
 use crate::wireguard::Wireguard;
 
 /// Keeps one node's tables, IP sets, routes and sysctls in the desired state.
@@ -44,7 +44,7 @@ pub struct Dataplane {
     pub(crate) managers: Managers,
     pub(crate) output: Output,
     pub(crate) policy: PolicyState,
-    pub(crate) ways: Ways,
+    pub(crate) connectivity: Connectivity,
     pub(crate) transactions: Transactions,
     pub(crate) results: Results,
 }
@@ -119,7 +119,7 @@ impl Dataplane {
         let gates = families.iter().copied().map(PolicyGate::new).collect();
         Self {
             managers: Managers::new(&families, &config, &mut output),
-            ways: Ways::new(&families, &config),
+            connectivity: Connectivity::new(&families, &config),
             policy: PolicyState { gates, programs_in_force: false, program_problems: Vec::new() },
             renderer,
             links: KnownLinks::default(),
@@ -139,17 +139,17 @@ impl Dataplane {
     pub fn on_update(&mut self, update: DesiredUpdate) {
         self.timers.dirty = true;
         self.gates.datastore |= matches!(update, DesiredUpdate::InSync);
-        self.ways.on_update(&update);
+        self.connectivity.on_update(&update);
         let is_by_chains = self.is_by_chains();
         self.managers.on_update(update, is_by_chains, &mut self.output);
     }
 
     /// Whether chains enforce policy.
     pub(crate) fn is_by_chains(&self) -> bool {
-        self.config.rules.policy_by == PolicyBy::Chains
+        self.config.rules.policy_backend == PolicyBackend::Chains
     }
 
-    /// Sets the state of the eBPF programs that enforce policy ([`PolicyBy::Programs`]): whether
+    /// Sets the state of the eBPF programs that enforce policy ([`PolicyBackend::Programs`]): whether
     /// they hold everything that [`on_update`](Self::on_update) has received, and their problems.
     /// Call it before each apply. Until policy is in force for the first time, nothing leads to
     /// workloads, and chains that enforce policy stay as they are.
@@ -166,7 +166,7 @@ impl Dataplane {
             match change {
                 LinkChange::State(name) => self.on_link_state(name),
                 LinkChange::Addresses(name) => {
-                    self.ways.on_addresses(name);
+                    self.connectivity.on_addresses(name);
                     if !is_workload(&self.config.rules.workload_prefixes, name) {
                         self.managers.nodes.on_addresses();
                         self.managers.hosts.on_links();
@@ -177,9 +177,9 @@ impl Dataplane {
     }
 
     fn on_link_state(&mut self, name: InterfaceName) {
-        self.managers.places.on_link(name);
+        self.managers.workload_addresses.on_link(name);
         self.managers.flow_offload.iter_mut().for_each(FlowOffload::on_link);
-        self.ways.on_link(name);
+        self.connectivity.on_link(name);
         if !is_workload(&self.config.rules.workload_prefixes, name) {
             self.managers.hosts.on_links();
         }
@@ -199,11 +199,11 @@ impl Dataplane {
 
     /// Takes a kernel notification about transactions on our nftables tables. If another process
     /// committed some, the next apply reads the tables and repairs them. Cheap.
-    pub fn on_ruleset(&mut self, news: RulesetNews) {
+    pub fn on_ruleset(&mut self, event: RulesetEvent) {
         let tables = self.output.families.iter_mut().filter_map(|family| family.nftables.as_mut());
         let tables: Vec<_> = tables.chain(&mut self.output.arp).collect();
         let own = tables.iter().map(|table| table.transactions()).sum();
-        if self.transactions.foreign.is_new(news, own) {
+        if self.transactions.foreign.is_new(event, own) {
             self.timers.dirty = true;
             tables.into_iter().for_each(NftablesTable::suspect);
         }
@@ -265,7 +265,7 @@ impl Dataplane {
     /// # Errors
     /// If the counters cannot be read.
     pub fn rule_counts(&self, kernel: &mut impl Netfilter) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
-        if self.config.nftables.is_none() || self.config.rules.policy_by == PolicyBy::Programs {
+        if self.config.nftables.is_none() || self.config.rules.policy_backend == PolicyBackend::Programs {
             return None;
         }
         let mut counts = Vec::new();
@@ -325,9 +325,9 @@ impl Dataplane {
             ipset_calls: self.results.set_counters.calls,
             ipset_errors: self.results.set_counters.errors,
             ipset_lines: self.results.set_counters.lines,
-            routes: self.ways.routes.iter().map(|table| (table.family(), table.len())).collect(),
-            route_changes: self.ways.routes.iter().map(RouteTable::changes).sum(),
-            sysctls_repaired: self.ways.sysctls.repaired(),
+            routes: self.connectivity.routes.iter().map(|table| (table.family(), table.len())).collect(),
+            route_changes: self.connectivity.routes.iter().map(RouteTable::changes).sum(),
+            sysctls_repaired: self.connectivity.sysctls.repaired(),
         }
     }
 
@@ -337,8 +337,8 @@ impl Dataplane {
             links: &self.links,
             // Workload interfaces of another network plugin carry that plugin's routes.
             workload_prefixes: match self.config.rules.workloads {
-                WorkloadsBy::Name => &self.config.rules.workload_prefixes,
-                WorkloadsBy::Address => &[],
+                WorkloadDispatch::Name => &self.config.rules.workload_prefixes,
+                WorkloadDispatch::Address => &[],
             },
             config: &self.config.routes,
             bgp_peers: self.managers.bgp_peers,
@@ -348,9 +348,9 @@ impl Dataplane {
 
     /// Updates everything that depends on the set of tunnels.
     fn complete_tunnels(&mut self) {
-        let Self { renderer, output, managers, ways, .. } = self;
-        let Ways { overlays, routes, .. } = ways;
-        let has_changed = std::mem::take(&mut ways.tunnels_changed);
+        let Self { renderer, output, managers, connectivity, .. } = self;
+        let Connectivity { overlays, routes, .. } = connectivity;
+        let has_changed = std::mem::take(&mut connectivity.tunnels_changed);
         if has_changed {
             let mut rules = renderer.config().clone();
             overlays.iter().for_each(|overlay| overlay.configure_rules(&mut rules));
@@ -375,7 +375,7 @@ impl Dataplane {
         for (overlay, table) in overlays.iter_mut().zip(routes) {
             overlay.complete(&self.links, &self.config.rules.workload_prefixes, table);
         }
-        self.ways.wireguards.iter_mut().for_each(Wireguard::complete);
+        self.connectivity.wireguards.iter_mut().for_each(Wireguard::complete);
     }
 
     /// Lets all managers update the desired state of the kernel.
@@ -400,7 +400,7 @@ impl Dataplane {
             let hosts = managers.hosts.interfaces().map(|(interface, _)| interface).collect();
             managers.marks.complete(&workloads, &hosts, renderer, output);
         }
-        if renderer.config().policy_by == PolicyBy::Chains {
+        if renderer.config().policy_backend == PolicyBackend::Chains {
             managers.spoofing.complete(renderer, output);
         }
         managers.floating.complete(renderer, output);
@@ -410,7 +410,7 @@ impl Dataplane {
             flows.complete(
                 workloads,
                 &self.links,
-                &self.ways.overlays,
+                &self.connectivity.overlays,
                 renderer.config(),
                 &mut managers.ip_sets,
                 output,
@@ -426,15 +426,15 @@ impl Dataplane {
 
     /// Looks for addresses of workloads, if a kernel is given, and writes the rules that lead to
     /// those that were found.
-    pub(crate) fn complete_places(&mut self, kernel: Option<&mut dyn Kernel>) {
+    pub(crate) fn complete_workload_addresses(&mut self, kernel: Option<&mut dyn Kernel>) {
         let Self { renderer, output, managers, links, .. } = self;
-        if !managers.places.is_used() {
+        if !managers.workload_addresses.is_used() {
             return;
         }
         if let Some(kernel) = kernel {
-            managers.places.look(kernel, links);
+            managers.workload_addresses.search(kernel, links);
         }
-        managers.places.complete(renderer, &mut managers.ip_sets, output);
+        managers.workload_addresses.complete(renderer, &mut managers.ip_sets, output);
     }
 
     /// Leaves out rules, or closes chains, whose IP sets are not in the kernel as desired. Runs
@@ -453,13 +453,13 @@ impl Dataplane {
         for interface in changed.iter().copied() {
             let managers = &mut self.managers;
             let owner = managers.workloads.owner(interface).map(|(_, state)| state);
-            managers.spoofing.on_owner(interface, owner.filter(|_| !managers.places.is_used()));
+            managers.spoofing.on_owner(interface, owner.filter(|_| !managers.workload_addresses.is_used()));
             managers.floating.on_owner(interface, owner);
             managers.dscp.on_workload(interface, owner);
             managers.flow_offload.iter_mut().for_each(|flows| flows.on_workload(interface, owner));
-            if managers.places.is_used() {
+            if managers.workload_addresses.is_used() {
                 let nets = managers.workloads.nets(interface);
-                managers.places.on_owner(interface, managers.workloads.owner(interface), nets);
+                managers.workload_addresses.on_owner(interface, managers.workloads.owner(interface), nets);
                 continue;
             }
             if !is_workload(&self.config.rules.workload_prefixes, interface) {
@@ -468,8 +468,8 @@ impl Dataplane {
             let addresses = owner.into_iter().flat_map(|state| state.endpoint.nets());
             let addresses: Vec<Ipv4Addr> = addresses.filter_map(|net| as_ipv4(net.address())).collect();
             self.output.set_own_addresses(interface, &addresses);
-            self.ways.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
-            self.ways.bandwidth.on_owner(interface, owner);
+            self.connectivity.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
+            self.connectivity.bandwidth.on_owner(interface, owner);
             self.complete_way(interface);
         }
     }
@@ -495,13 +495,13 @@ impl Dataplane {
                 return Error;
             }
             let is_ready = view.interface.is_some_and(|interface| {
-                let is_there = match managers.places.is_used() {
-                    true => managers.places.has_all(interface),
-                    false => self.links.is_up(interface) && !self.ways.sysctls.is_pending(interface),
+                let exists = match managers.workload_addresses.is_used() {
+                    true => managers.workload_addresses.has_all(interface),
+                    false => self.links.is_up(interface) && !self.connectivity.sysctls.is_pending(interface),
                 };
-                is_there
+                exists
                     && !self.policy.gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
-                    && !self.ways.routes.iter().any(|table| table.awaits_flush(interface))
+                    && !self.connectivity.routes.iter().any(|table| table.awaits_flush(interface))
             });
             let is_active = view.state.endpoint.state == AdminState::Active;
             if view.has_it && is_active && is_ready && can_reach_workloads { Up } else { Down }

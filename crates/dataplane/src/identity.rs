@@ -66,7 +66,7 @@ impl DataplaneProblem {
             Self::IpSetNames { family, .. } => ("IP sets cannot be listed", family.to_string()),
             Self::IpSetUpdate { id, .. } => ("IP set update cannot be used", id.to_string()),
             Self::Endpoint { owner, error } => ("endpoint cannot be programmed", format!("{owner}: {error}")),
-            Self::Network { what, text } => ("not a network", format!("{what}: {text}")),
+            Self::Network { origin, text } => ("not a network", format!("{origin}: {text}")),
             Self::Routes { family, .. } => ("routes cannot be read", family.to_string()),
             Self::Route { route, .. } => {
                 ("route cannot be changed", format!("{} metric {}", route.key.destination, route.key.metric))
@@ -96,7 +96,7 @@ impl DataplaneProblem {
             Self::Conntrack { address, .. } => ("conntrack entries cannot be deleted", address.to_string()),
             Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
             Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
-            Self::Places(_) => ("workloads cannot be looked for", String::new()),
+            Self::WorkloadInterfaces(_) => ("workloads cannot be looked for", String::new()),
             Self::Programs(problem) => ("eBPF programs", problem.object.clone()),
             Self::MissingSubsystem { subsystem, .. } => ("subsystem missing", subsystem.to_string()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),

@@ -7,6 +7,7 @@ mod apply;
 mod bandwidth;
 mod cleanup;
 mod config;
+mod connectivity;
 mod dataplane;
 mod device;
 mod drive;
@@ -39,7 +40,6 @@ mod sysctl_path;
 mod sysctls;
 mod tunnel_device;
 mod vtep_entries;
-mod ways;
 mod wireguard;
 mod wireguard_device;
 
@@ -67,7 +67,7 @@ pub use report::{
 };
 pub use route::{Route, RouteChange, RouteKey, RouteKind, RouteProtocol, RouteScope, RouteTableIndex, RouteTarget};
 pub use routing_rule::{RoutingRule, RoutingRuleChange};
-pub use ruleset::RulesetNews;
+pub use ruleset::RulesetEvent;
 pub use sysctl_path::{InvalidSysctlPath, SysctlPath};
 pub use wireguard_device::{
     DevicePeer, InvalidWireguardKey, PeerChange, WireguardChange, WireguardDevice, WireguardKey,

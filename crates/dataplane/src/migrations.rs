@@ -63,7 +63,7 @@ impl Dataplane {
     pub(crate) fn advance_migrations(&mut self, kernel: &mut dyn Kernel) {
         let now = kernel.now();
         self.managers.migrations.advance(now, self.config.routes.migration_convergence);
-        if !std::mem::replace(&mut self.ways.has_sought_live, true)
+        if !std::mem::replace(&mut self.connectivity.has_sought_live, true)
             && let Some(routing) = kernel.routing()
         {
             self.seek_live(routing);
@@ -117,7 +117,7 @@ impl Dataplane {
 
     /// Updates routes and neighbour entries of the endpoint that owns a workload interface.
     pub(crate) fn complete_way(&mut self, interface: InterfaceName) {
-        if self.managers.places.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface) {
+        if self.managers.workload_addresses.is_used() || !is_workload(&self.config.rules.workload_prefixes, interface) {
             return;
         }
         let owner = self.managers.workloads.owner(interface);
@@ -126,10 +126,10 @@ impl Dataplane {
         let destinations = reached.map(|(state, _)| self.destinations(state)).unwrap_or_default();
         let priority = reached.map(|(_, priority)| priority).unwrap_or_default();
         let entries = reached.map(|(state, _)| static_entries(state)).unwrap_or_default();
-        for table in &mut self.ways.routes {
+        for table in &mut self.connectivity.routes {
             table.set(interface, destinations.iter().copied(), priority);
         }
-        self.ways.neighbours.set(interface, entries);
+        self.connectivity.neighbours.set(interface, entries);
     }
 
     /// Returns the networks and floating addresses of a workload.

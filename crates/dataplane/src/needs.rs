@@ -36,7 +36,7 @@ impl Dataplane {
     fn route_needs(&self) -> &'static [Subsystem] {
         if !self.config.routes.enabled {
             &[]
-        } else if self.managers.places.is_used() {
+        } else if self.managers.workload_addresses.is_used() {
             // Another program owns the routes to workloads.
             &[Subsystem::Routing]
         } else if self.config.families.contains(&Family::V4) {
@@ -56,14 +56,14 @@ impl Dataplane {
             }
         };
         let tunnels = &[Subsystem::Links, Subsystem::Neighbours, Subsystem::Routing];
-        add("tunnels", self.ways.overlays.iter().any(Overlay::has_tunnels), tunnels);
-        add("bandwidth limits", self.ways.bandwidth.is_wanted(), &[Subsystem::Links]);
-        let answers = !self.ways.proxy_neighbours.is_empty();
+        add("tunnels", self.connectivity.overlays.iter().any(Overlay::has_tunnels), tunnels);
+        add("bandwidth limits", self.connectivity.bandwidth.is_wanted(), &[Subsystem::Links]);
+        let answers = !self.connectivity.proxy_neighbours.is_empty();
         add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
         let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];
-        add("workloads identified by address", self.managers.places.is_used(), by_address);
+        add("workloads identified by address", self.managers.workload_addresses.is_used(), by_address);
         add("IP forwarding", self.config.ip_forwarding, &[Subsystem::Sysctls]);
-        features.extend(self.ways.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
+        features.extend(self.connectivity.wireguards.iter().map(|wireguard| ("WireGuard", wireguard.needs())));
         features
     }
 }

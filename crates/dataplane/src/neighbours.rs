@@ -20,7 +20,7 @@ use crate::report::DataplaneProblem;
 #[derive(Debug)]
 pub(crate) struct StaticNeighbours {
     enabled: bool,
-    wanted: BTreeMap<InterfaceName, BTreeMap<IpAddr, Mac>>,
+    desired: BTreeMap<InterfaceName, BTreeMap<IpAddr, Mac>>,
     dirty: BTreeSet<InterfaceName>,
     entries: Delta<(u32, IpAddr), Mac>,
     indices: BTreeMap<InterfaceName, u32>,
@@ -32,7 +32,7 @@ impl StaticNeighbours {
     pub(crate) fn new(enabled: bool) -> Self {
         Self {
             enabled,
-            wanted: BTreeMap::new(),
+            desired: BTreeMap::new(),
             dirty: BTreeSet::new(),
             entries: Delta::new(),
             indices: BTreeMap::new(),
@@ -43,20 +43,20 @@ impl StaticNeighbours {
 
     /// Sets the entries of an interface to exactly these.
     pub(crate) fn set(&mut self, interface: InterfaceName, entries: BTreeMap<IpAddr, Mac>) {
-        if !self.enabled || self.wanted.get(&interface).is_some_and(|old| *old == entries) {
+        if !self.enabled || self.desired.get(&interface).is_some_and(|old| *old == entries) {
             return;
         }
         if entries.is_empty() {
-            self.wanted.remove(&interface);
+            self.desired.remove(&interface);
         } else {
-            self.wanted.insert(interface, entries);
+            self.desired.insert(interface, entries);
         }
         self.dirty.insert(interface);
     }
 
     /// Notes that an interface appeared, disappeared or changed its state.
     pub(crate) fn on_link(&mut self, interface: InterfaceName) {
-        if self.wanted.contains_key(&interface) {
+        if self.desired.contains_key(&interface) {
             self.dirty.insert(interface);
             self.must_read = true;
         }
@@ -142,7 +142,7 @@ impl StaticNeighbours {
                 self.entries.remove_desired(&key);
             }
         }
-        let (Some(link), Some(entries)) = (links.get(interface), self.wanted.get(&interface)) else { return };
+        let (Some(link), Some(entries)) = (links.get(interface), self.desired.get(&interface)) else { return };
         if !link.is_up {
             return;
         }

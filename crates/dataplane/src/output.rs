@@ -13,7 +13,7 @@ use tortie_model::desired::Members;
 use tortie_model::{Budget, Family, IpSetId};
 use tortie_nftables::{Table as NftablesTable, TableConfig, TableId};
 use tortie_rules::names::{EndpointChain, chain, endpoint_chain, ip_set_name};
-use tortie_rules::{Hook, PolicyBy, Renderer, arp_dispatch, arp_hook, arp_workload};
+use tortie_rules::{Hook, PolicyBackend, Renderer, arp_dispatch, arp_hook, arp_workload};
 
 use crate::config::{DataplaneConfig, IptablesConfig};
 use crate::set_defects::{SetDefect, SetDefects};
@@ -73,7 +73,7 @@ impl Output {
             }),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
             host_stand_ins: HostStandIns::default(),
-            needs: (config.rules.policy_by == PolicyBy::Programs).then(Needs::default),
+            needs: (config.rules.policy_backend == PolicyBackend::Programs).then(Needs::default),
         };
         let mut families = config.families.clone();
         families.sort_unstable();
@@ -107,16 +107,16 @@ impl Output {
 
     /// Sets the verdicts of a workload's interface in these nftables verdict maps; `None` removes
     /// one.
-    pub(crate) fn lead_to_workload(&mut self, interface: InterfaceName, maps: &[(ChainName, Option<MapVerdict>)]) {
+    pub(crate) fn set_workload_verdicts(&mut self, interface: InterfaceName, maps: &[(ChainName, Option<MapVerdict>)]) {
         for (map, verdict) in maps {
-            self.lead(Table::Filter, *map, MapKey::Interface(interface), *verdict);
+            self.set_verdict(Table::Filter, *map, MapKey::Interface(interface), *verdict);
         }
     }
 
     /// Sets the verdict of a key in an nftables verdict map; `None` removes it.
-    pub(crate) fn lead(&mut self, table: Table, map: ChainName, key: MapKey, verdict: Option<MapVerdict>) {
+    pub(crate) fn set_verdict(&mut self, table: Table, map: ChainName, key: MapKey, verdict: Option<MapVerdict>) {
         for nftables in self.families.iter_mut().filter_map(|output| output.nftables.as_mut()) {
-            nftables.lead(table, map, key, verdict);
+            nftables.set_verdict(table, map, key, verdict);
         }
     }
 
@@ -126,7 +126,12 @@ impl Output {
         let Some(table) = &mut self.arp else { return };
         let chain = endpoint_chain(EndpointChain::Arp, interface.as_str());
         let target = (!addresses.is_empty()).then_some(chain);
-        table.lead(Table::Filter, chain::ARP_DISPATCH, MapKey::Interface(interface), target.map(MapVerdict::Goto));
+        table.set_verdict(
+            Table::Filter,
+            chain::ARP_DISPATCH,
+            MapKey::Interface(interface),
+            target.map(MapVerdict::Goto),
+        );
         if target.is_some() {
             table.set_stand_in(Table::Filter, chain, StandIn::Rules(Vec::new()));
             table.update_chain(Table::Filter, arp_workload(interface, addresses.iter().copied()));

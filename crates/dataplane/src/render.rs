@@ -103,7 +103,7 @@ impl Dataplane {
     fn assume_interfaces(&mut self) {
         self.managers.hosts.assume_interfaces();
         self.complete();
-        self.complete_places(None);
+        self.complete_workload_addresses(None);
         self.complete_sets(&[]);
     }
 }

@@ -43,7 +43,7 @@ pub struct ApplyReport {
     pub next: Option<Duration>,
 }
 
-/// A report without which nothing is applied.
+/// An event that must come before anything is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Awaited {
@@ -180,10 +180,10 @@ pub enum DataplaneProblem {
         error: EndpointProblem,
     },
     /// A text that is not an address or network; it is left out.
-    #[error("{what}: `{text}` is not an address or network")]
+    #[error("{origin}: `{text}` is not an address or network")]
     Network {
         /// Source of the text.
-        what: &'static str,
+        origin: &'static str,
         /// The text.
         text: String,
     },
@@ -298,7 +298,7 @@ pub enum DataplaneProblem {
     },
     /// The conntrack entries of an address's previous owner cannot be deleted; until they are, no
     /// other endpoint gets the address.
-    #[error("conntrack entries of {address} cannot be deleted; {}; will retry", Waiting(.waiting.as_ref()))]
+    #[error("conntrack entries of {address} cannot be deleted; {}; will retry", WaitingEndpoint(.waiting.as_ref()))]
     Conntrack {
         /// The address.
         address: IpAddr,
@@ -315,7 +315,7 @@ pub enum DataplaneProblem {
     /// The interfaces of workload addresses cannot be determined; addresses that were found keep
     /// their interfaces.
     #[error("workloads cannot be looked for")]
-    Places(#[source] KernelError),
+    WorkloadInterfaces(#[source] KernelError),
     /// A bandwidth limit is not in force, or was not removed.
     #[error("bandwidth of {interface}")]
     Bandwidth {
@@ -465,10 +465,10 @@ pub enum EndpointProblem {
 #[non_exhaustive]
 pub enum DeviceProblem {
     /// The kernel does not return the current state, or refuses a change of it.
-    #[error("{what}")]
+    #[error("{operation}")]
     Kernel {
         /// The operation that failed.
-        what: &'static str,
+        operation: &'static str,
         /// The error of the kernel.
         #[source]
         error: KernelError,
@@ -489,10 +489,10 @@ pub enum DeviceProblem {
 #[non_exhaustive]
 pub enum BandwidthProblem {
     /// The kernel does not return the current state, or refuses a change of it.
-    #[error("{what}")]
+    #[error("{operation}")]
     Kernel {
         /// The operation that failed.
-        what: &'static str,
+        operation: &'static str,
         /// The error of the kernel.
         #[source]
         error: KernelError,
@@ -527,9 +527,9 @@ impl fmt::Display for Owner {
     }
 }
 
-struct Waiting<'a>(Option<&'a WorkloadEndpointId>);
+struct WaitingEndpoint<'a>(Option<&'a WorkloadEndpointId>);
 
-impl fmt::Display for Waiting<'_> {
+impl fmt::Display for WaitingEndpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(id) => write!(f, "workload endpoint {id} stays unreachable there until they are"),

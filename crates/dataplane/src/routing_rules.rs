@@ -21,7 +21,7 @@ const PASSES: usize = 4;
 pub(crate) struct RoutingRules {
     family: Family,
     table: RouteTableIndex,
-    wanted: BTreeSet<RoutingRule>,
+    desired: BTreeSet<RoutingRule>,
     must_read: bool,
     last_read: Option<Duration>,
     failure: Option<Failure>,
@@ -37,14 +37,14 @@ struct Failure {
 
 impl RoutingRules {
     pub(crate) fn new(family: Family, table: RouteTableIndex) -> Self {
-        Self { family, table, wanted: BTreeSet::new(), must_read: true, last_read: None, failure: None }
+        Self { family, table, desired: BTreeSet::new(), must_read: true, last_read: None, failure: None }
     }
 
     /// Sets the only desired rule, or none.
     pub(crate) fn set(&mut self, rule: Option<RoutingRule>) {
-        let wanted: BTreeSet<RoutingRule> = rule.into_iter().collect();
-        if self.wanted != wanted {
-            self.wanted = wanted;
+        let desired: BTreeSet<RoutingRule> = rule.into_iter().collect();
+        if self.desired != desired {
+            self.desired = desired;
             self.must_read = true;
         }
     }
@@ -66,7 +66,7 @@ impl RoutingRules {
         let now = kernel.now();
         let is_due = refresh.zip(self.last_read).is_some_and(|(interval, last)| now >= last + interval);
         if self.must_read || is_due || self.failure.is_some() {
-            let result = self.bring(kernel);
+            let result = self.reconcile(kernel);
             self.must_read = kernel.is_stopping();
             self.last_read = Some(now);
             self.failure = result.err().map(|(rule, error)| Failure { at: now, rule, error });
@@ -79,12 +79,12 @@ impl RoutingRules {
         });
     }
 
-    fn bring(&self, kernel: &mut dyn Routing) -> Result<(), (Option<RoutingRule>, KernelError)> {
+    fn reconcile(&self, kernel: &mut dyn Routing) -> Result<(), (Option<RoutingRule>, KernelError)> {
         for _ in 0..PASSES {
             let found: BTreeSet<RoutingRule> =
                 kernel.routing_rules(self.family, self.table).map_err(|error| (None, error))?.into_iter().collect();
-            let removals = found.difference(&self.wanted).copied().map(RoutingRuleChange::Delete);
-            let additions = self.wanted.difference(&found).copied().map(RoutingRuleChange::Add);
+            let removals = found.difference(&self.desired).copied().map(RoutingRuleChange::Delete);
+            let additions = self.desired.difference(&found).copied().map(RoutingRuleChange::Add);
             let changes: Vec<RoutingRuleChange> = removals.chain(additions).collect();
             if changes.is_empty() {
                 return Ok(());

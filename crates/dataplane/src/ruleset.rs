@@ -2,7 +2,7 @@
 
 /// Kernel notifications about transactions on our nftables tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RulesetNews {
+pub enum RulesetEvent {
     /// Notifications may have been lost; the count restarts.
     Restarted,
     /// Number of transactions since the last restart, ours included.
@@ -22,13 +22,13 @@ pub(crate) struct ForeignTransactions {
 impl ForeignTransactions {
     /// Takes a notification, with the number of our transactions so far. Reports whether another
     /// process may have changed something since the last call.
-    pub(crate) fn is_new(&mut self, news: RulesetNews, own: u64) -> bool {
-        match news {
-            RulesetNews::Restarted => {
+    pub(crate) fn is_new(&mut self, event: RulesetEvent, own: u64) -> bool {
+        match event {
+            RulesetEvent::Restarted => {
                 *self = Self { own_before: own, noticed: 0 };
                 true
             }
-            RulesetNews::Transactions(all) => {
+            RulesetEvent::Transactions(all) => {
                 let foreign = all.saturating_sub(own - self.own_before);
                 let is_new = foreign > self.noticed;
                 self.noticed = self.noticed.max(foreign);
@@ -40,20 +40,20 @@ impl ForeignTransactions {
 
 #[cfg(test)]
 mod tests {
-    use super::{ForeignTransactions, RulesetNews};
+    use super::{ForeignTransactions, RulesetEvent};
 
     #[test]
     fn more_than_ours_are_those_of_others() {
         let mut transactions = ForeignTransactions::default();
-        assert!(transactions.is_new(RulesetNews::Restarted, 3));
-        assert!(!transactions.is_new(RulesetNews::Transactions(1), 4), "ours");
-        assert!(transactions.is_new(RulesetNews::Transactions(2), 4), "somebody else's");
-        assert!(!transactions.is_new(RulesetNews::Transactions(3), 5), "ours");
+        assert!(transactions.is_new(RulesetEvent::Restarted, 3));
+        assert!(!transactions.is_new(RulesetEvent::Transactions(1), 4), "ours");
+        assert!(transactions.is_new(RulesetEvent::Transactions(2), 4), "somebody else's");
+        assert!(!transactions.is_new(RulesetEvent::Transactions(3), 5), "ours");
         // Our transaction is committed, but the report is of an earlier one by another process.
-        assert!(!transactions.is_new(RulesetNews::Transactions(4), 6));
-        assert!(transactions.is_new(RulesetNews::Transactions(5), 6));
-        assert!(!transactions.is_new(RulesetNews::Transactions(6), 7));
-        assert!(transactions.is_new(RulesetNews::Restarted, 9));
-        assert!(transactions.is_new(RulesetNews::Transactions(1), 9));
+        assert!(!transactions.is_new(RulesetEvent::Transactions(4), 6));
+        assert!(transactions.is_new(RulesetEvent::Transactions(5), 6));
+        assert!(!transactions.is_new(RulesetEvent::Transactions(6), 7));
+        assert!(transactions.is_new(RulesetEvent::Restarted, 9));
+        assert!(transactions.is_new(RulesetEvent::Transactions(1), 9));
     }
 }

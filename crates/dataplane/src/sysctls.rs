@@ -29,7 +29,7 @@ enum Weight {
 
 /// A desired sysctl.
 #[derive(Debug)]
-struct Wanted {
+struct DesiredSysctl {
     path: String,
     value: String,
     weight: Weight,
@@ -139,7 +139,7 @@ impl SysctlSettings {
         }
         let mut failed = false;
         if self.node_pending || read_all {
-            let outcome = self.bring(self.of_node(), !self.node_pending, open, kernel, problems);
+            let outcome = self.reconcile(self.of_node(), !self.node_pending, open, kernel, problems);
             self.node_pending = outcome != Progress::Done;
             failed |= outcome == Progress::Failed;
         }
@@ -151,7 +151,7 @@ impl SysctlSettings {
                 continue;
             }
             let rp_filter = if may_spoof { OFF.to_owned() } else { self.default_rp_filter(kernel) };
-            match self.bring(self.of_interface(interface, &rp_filter), !is_pending, open, kernel, problems) {
+            match self.reconcile(self.of_interface(interface, &rp_filter), !is_pending, open, kernel, problems) {
                 Progress::Done => {
                     self.pending.remove(&interface);
                 }
@@ -164,31 +164,32 @@ impl SysctlSettings {
         self.retry_at = failed.then(|| kernel.now());
     }
 
-    fn of_node(&self) -> Vec<Wanted> {
-        let on = |path: &str, weight, family| Wanted { path: path.to_owned(), value: ON.to_owned(), weight, family };
-        let mut wanted = vec![on("net/netfilter/nf_conntrack_acct", Weight::Optional, None)];
+    fn of_node(&self) -> Vec<DesiredSysctl> {
+        let on =
+            |path: &str, weight, family| DesiredSysctl { path: path.to_owned(), value: ON.to_owned(), weight, family };
+        let mut sysctls = vec![on("net/netfilter/nf_conntrack_acct", Weight::Optional, None)];
         if self.ip_forwarding {
-            wanted.extend(self.families.iter().map(|family| match family {
+            sysctls.extend(self.families.iter().map(|family| match family {
                 Family::V4 => on("net/ipv4/ip_forward", Weight::Needed, Some(*family)),
                 Family::V6 => on("net/ipv6/conf/all/forwarding", Weight::Needed, Some(*family)),
             }));
         }
-        wanted
+        sysctls
     }
 
-    fn of_interface(&self, interface: InterfaceName, rp_filter: &str) -> Vec<Wanted> {
+    fn of_interface(&self, interface: InterfaceName, rp_filter: &str) -> Vec<DesiredSysctl> {
         let enforced = |family| self.families.contains(&family).then_some(family);
-        let wanted = |family, path: String, value: &str, weight| Wanted {
+        let sysctl = |family, path: String, value: &str, weight| DesiredSysctl {
             path,
             value: value.to_owned(),
             weight,
             family: enforced(family),
         };
         let v4 = |name: &str, value: &str| {
-            wanted(Family::V4, format!("net/ipv4/conf/{interface}/{name}"), value, Weight::Needed)
+            sysctl(Family::V4, format!("net/ipv4/conf/{interface}/{name}"), value, Weight::Needed)
         };
         let v6 = |name: &str, value: &str, weight| {
-            wanted(Family::V6, format!("net/ipv6/conf/{interface}/{name}"), value, weight)
+            sysctl(Family::V6, format!("net/ipv6/conf/{interface}/{name}"), value, weight)
         };
         // The host must never accept router advertisements of a workload, whether or not policy is
         // enforced for IPv6.
@@ -197,7 +198,7 @@ impl SysctlSettings {
             let delay = format!("net/ipv4/neigh/{interface}/proxy_delay");
             all.extend([
                 v4("route_localnet", ON),
-                wanted(Family::V4, delay, OFF, Weight::Optional),
+                sysctl(Family::V4, delay, OFF, Weight::Optional),
                 v4("proxy_arp", ON),
                 v4("forwarding", ON),
                 v4("rp_filter", rp_filter),
@@ -211,30 +212,30 @@ impl SysctlSettings {
 
     /// Writes all given sysctls, and continues with the rest if one fails. `were_right` is true if
     /// all had their values before.
-    fn bring(
+    fn reconcile(
         &mut self,
-        all: Vec<Wanted>,
+        all: Vec<DesiredSysctl>,
         were_right: bool,
         open: &BTreeSet<Family>,
         kernel: &mut dyn Sysctls,
         problems: &mut Vec<DataplaneProblem>,
     ) -> Progress {
         let mut outcome = Progress::Done;
-        for wanted in all {
-            let is_open = wanted.family.map_or_else(|| !open.is_empty(), |family| open.contains(&family));
+        for sysctl in all {
+            let is_open = sysctl.family.map_or_else(|| !open.is_empty(), |family| open.contains(&family));
             if !is_open {
                 outcome = outcome.max(Progress::Waits);
                 continue;
             }
-            match ensure(wanted, kernel, problems) {
-                Ensured::WasRight | Ensured::CanBeDoneWithout => {}
-                Ensured::Written { path, found } => {
+            match ensure(sysctl, kernel, problems) {
+                SysctlOutcome::WasRight | SysctlOutcome::CanBeDoneWithout => {}
+                SysctlOutcome::Written { path, found } => {
                     if were_right {
                         self.repaired += 1;
                         tracing::warn!(sysctl = %path, %found, "sysctl changed by another process; restored");
                     }
                 }
-                Ensured::Failed => outcome = Progress::Failed,
+                SysctlOutcome::Failed => outcome = Progress::Failed,
             }
         }
         outcome
@@ -261,7 +262,7 @@ enum Progress {
 }
 
 /// Result for one sysctl.
-enum Ensured {
+enum SysctlOutcome {
     WasRight,
     Written { path: SysctlPath, found: String },
     CanBeDoneWithout,
@@ -269,35 +270,35 @@ enum Ensured {
 }
 
 /// Writes a sysctl unless it has the value already.
-fn ensure(wanted: Wanted, kernel: &mut dyn Sysctls, problems: &mut Vec<DataplaneProblem>) -> Ensured {
-    let Wanted { path, value, weight, .. } = wanted;
+fn ensure(sysctl: DesiredSysctl, kernel: &mut dyn Sysctls, problems: &mut Vec<DataplaneProblem>) -> SysctlOutcome {
+    let DesiredSysctl { path, value, weight, .. } = sysctl;
     let path = match SysctlPath::new(path) {
         Ok(path) => path,
         Err(error) => {
             tracing::error!(%error, "invalid sysctl path; sysctl not set");
-            return if weight == Weight::Optional { Ensured::CanBeDoneWithout } else { Ensured::Failed };
+            return if weight == Weight::Optional { SysctlOutcome::CanBeDoneWithout } else { SysctlOutcome::Failed };
         }
     };
     let found = match kernel.read_sysctl(&path) {
-        Ok(current) if current.trim() == value => return Ensured::WasRight,
+        Ok(current) if current.trim() == value => return SysctlOutcome::WasRight,
         Ok(current) => current.trim().to_owned(),
         // Some sysctls can be written but not read.
         Err(_) => String::new(),
     };
     let error = match kernel.write_sysctl(&path, &value) {
-        Ok(()) => return Ensured::Written { path, found },
+        Ok(()) => return SysctlOutcome::Written { path, found },
         Err(error) => error,
     };
     match (weight, &error) {
         (Weight::Optional, _) => {
             tracing::debug!(%path, %error, "optional sysctl cannot be written");
-            Ensured::CanBeDoneWithout
+            SysctlOutcome::CanBeDoneWithout
         }
         // The interface is gone; a link event follows.
-        (Weight::Needed, KernelError::NotFound) => Ensured::Failed,
+        (Weight::Needed, KernelError::NotFound) => SysctlOutcome::Failed,
         (Weight::Needed, _) => {
             problems.push(DataplaneProblem::Sysctl { path, error });
-            Ensured::Failed
+            SysctlOutcome::Failed
         }
     }
 }

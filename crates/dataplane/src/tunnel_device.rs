@@ -17,7 +17,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// Desired state of a tunnel device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum DesiredDevice {
     /// The desired state is unknown; the device stays as it is.
     Unknown(Option<DeviceProblem>),
     /// The device should not exist.
@@ -48,7 +48,7 @@ pub(crate) struct TunnelDevice {
     /// Kind of device that may be removed; devices of the same name and another kind are left
     /// alone. `None` for any kind.
     kind: Option<DeviceKind>,
-    wanted: Wanted,
+    desired: DesiredDevice,
     dirty: bool,
     checked: Option<Duration>,
     failure: Option<Failure>,
@@ -63,7 +63,15 @@ struct Failure {
 
 impl TunnelDevice {
     pub(crate) fn new(name: InterfaceName, family: Family) -> Self {
-        Self { name, family, kind: None, wanted: Wanted::Unknown(None), dirty: true, checked: None, failure: None }
+        Self {
+            name,
+            family,
+            kind: None,
+            desired: DesiredDevice::Unknown(None),
+            dirty: true,
+            checked: None,
+            failure: None,
+        }
     }
 
     /// Limits changes to devices of this kind; devices of the same name and another kind are left
@@ -76,18 +84,18 @@ impl TunnelDevice {
         self.name
     }
 
-    pub(crate) const fn is_wanted(&self) -> bool {
-        matches!(self.wanted, Wanted::Present(_))
+    pub(crate) const fn is_desired(&self) -> bool {
+        matches!(self.desired, DesiredDevice::Present(_))
     }
 
     /// Reports whether the device is desired, or would be if its parent were known.
-    pub(crate) const fn is_asked_for(&self) -> bool {
-        self.is_wanted() || matches!(self.wanted, Wanted::Unknown(Some(_)))
+    pub(crate) const fn is_desired_or_pending(&self) -> bool {
+        self.is_desired() || matches!(self.desired, DesiredDevice::Unknown(Some(_)))
     }
 
-    pub(crate) fn set(&mut self, wanted: Wanted) {
-        if self.wanted != wanted {
-            self.wanted = wanted;
+    pub(crate) fn set(&mut self, desired: DesiredDevice) {
+        if self.desired != desired {
+            self.desired = desired;
             self.dirty = true;
         }
     }
@@ -105,7 +113,7 @@ impl TunnelDevice {
 
     /// Returns the time until the next check or retry.
     pub(crate) fn next(&self, now: Duration) -> Option<Duration> {
-        let check = self.checked.filter(|_| self.is_wanted()).map(|at| at + CHECK_INTERVAL);
+        let check = self.checked.filter(|_| self.is_desired()).map(|at| at + CHECK_INTERVAL);
         let retry = self.failure.as_ref().map(|failure| failure.retry_at);
         check.into_iter().chain(retry).min().map(|at| at.saturating_sub(now))
     }
@@ -123,8 +131,8 @@ impl TunnelDevice {
             }
         }
         let failure = self.failure.as_ref().map(|failure| &failure.problem);
-        let reason = match &self.wanted {
-            Wanted::Unknown(problem) => problem.as_ref(),
+        let reason = match &self.desired {
+            DesiredDevice::Unknown(problem) => problem.as_ref(),
             _ => None,
         };
         let found = failure.or(reason);
@@ -132,21 +140,21 @@ impl TunnelDevice {
     }
 
     fn configure(&self, kernel: &mut dyn Links) -> Result<(), DeviceProblem> {
-        let spec = match &self.wanted {
-            Wanted::Unknown(_) => return Ok(()),
-            Wanted::Absent => {
+        let spec = match &self.desired {
+            DesiredDevice::Unknown(_) => return Ok(()),
+            DesiredDevice::Absent => {
                 return match self.find(kernel)?.filter(|device| !self.is_foreign(device)) {
                     Some(device) => self.change(kernel, "it cannot be removed", &DeviceChange::Delete(device.index)),
                     None => Ok(()),
                 };
             }
-            Wanted::Bare => {
+            DesiredDevice::Bare => {
                 return match self.find(kernel)? {
                     Some(device) => self.set_address(kernel, &device, None),
                     None => Ok(()),
                 };
             }
-            Wanted::Present(spec) => spec,
+            DesiredDevice::Present(spec) => spec,
         };
         let device = match self.find(kernel)? {
             Some(device) if self.is_foreign(&device) => {
@@ -188,27 +196,35 @@ impl TunnelDevice {
         kernel.device(self.name.as_str()).map_err(problem("it cannot be read"))
     }
 
-    fn change(&self, kernel: &mut dyn Links, what: &'static str, change: &DeviceChange) -> Result<(), DeviceProblem> {
+    fn change(
+        &self,
+        kernel: &mut dyn Links,
+        operation: &'static str,
+        change: &DeviceChange,
+    ) -> Result<(), DeviceProblem> {
         match (kernel.change_device(change), change) {
             (Err(KernelError::NotFound), DeviceChange::Delete(_) | DeviceChange::DeleteAddress(..))
             | (Err(KernelError::Exists), DeviceChange::AddAddress(..)) => Ok(()),
-            (result, _) => {
-                tracing::debug!(device = %self.name, ?change, "changed");
-                result.map_err(problem(what))
+            (Err(error), _) => Err(problem(operation)(error)),
+            (Ok(()), _) => {
+                tracing::debug!(device = %self.name, ?change, "device changed");
+                Ok(())
             }
         }
     }
 
     fn create(&self, kernel: &mut dyn Links, spec: &DeviceSpec) -> Result<Device, DeviceProblem> {
-        let what = "it cannot be made";
+        let operation = "it cannot be made";
         let (name, kind) = (self.name, spec.kind.clone());
         let result = kernel.change_device(&DeviceChange::Create { name, mac: spec.mac, kind });
         match (self.find(kernel)?, result) {
             // The kernel creates a device of this kind itself on first use, or another process may
             // have created it.
             (Some(device), Ok(()) | Err(KernelError::Exists)) if is_compatible(spec, &device) => Ok(device),
-            (_, Err(error)) => Err(problem(what)(error)),
-            (_, Ok(())) => Err(problem(what)(KernelError::Failed("the created device has other parameters".into()))),
+            (_, Err(error)) => Err(problem(operation)(error)),
+            (_, Ok(())) => {
+                Err(problem(operation)(KernelError::Failed("the created device has other parameters".into())))
+            }
         }
     }
 
@@ -219,19 +235,19 @@ impl TunnelDevice {
         device: &Device,
         address: Option<IpAddr>,
     ) -> Result<(), DeviceProblem> {
-        let wanted = address.map(Cidr::host);
+        let desired = address.map(Cidr::host);
         let found = kernel.addresses(device.index, self.family).map_err(problem("its addresses cannot be read"))?;
         let is_kernels = |net: &Cidr| match net.address() {
             IpAddr::V4(_) => false,
             IpAddr::V6(address) => address.is_unicast_link_local(),
         };
-        for other in found.iter().filter(|net| Some(**net) != wanted && !is_kernels(net)) {
+        for other in found.iter().filter(|net| Some(**net) != desired && !is_kernels(net)) {
             let change = DeviceChange::DeleteAddress(device.index, *other);
             self.change(kernel, "an address cannot be removed", &change)?;
         }
-        match wanted.filter(|wanted| !found.contains(wanted)) {
-            Some(wanted) => {
-                let change = DeviceChange::AddAddress(device.index, wanted);
+        match desired.filter(|desired| !found.contains(desired)) {
+            Some(desired) => {
+                let change = DeviceChange::AddAddress(device.index, desired);
                 self.change(kernel, "its address cannot be set", &change)
             }
             None => Ok(()),
@@ -244,6 +260,6 @@ fn is_compatible(spec: &DeviceSpec, device: &Device) -> bool {
     spec.kind == device.kind && (spec.mac.is_none() || spec.mac == device.mac)
 }
 
-fn problem(what: &'static str) -> impl FnOnce(KernelError) -> DeviceProblem {
-    move |error| DeviceProblem::Kernel { what, error }
+fn problem(operation: &'static str) -> impl FnOnce(KernelError) -> DeviceProblem {
+    move |error| DeviceProblem::Kernel { operation, error }
 }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_keys_are_rejected() {
         let good = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
         for bad in
             ["", "=", &good[1..], &good[..43], &format!("{good}="), &good.replace('x', "ä"), &good.replace('x', "-")]

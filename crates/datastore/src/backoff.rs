@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pauses_are_between_half_of_what_is_due_and_all_of_it(
+        fn pauses_are_between_half_and_all_of_the_due_time(
             min in 1..5_000_u64,
             more in 0..60_000_u64,
             attempts in prop::collection::vec((0.0..=1.0, any::<bool>()), 1..40),

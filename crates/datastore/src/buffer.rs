@@ -27,7 +27,7 @@ pub struct DedupeBuffer {
     queue: VecDeque<Waiting>,
     pending: HashMap<Key, Pending, RandomState>,
     /// The objects that exist according to the source, and those that the consumer has received.
-    known: HashMap<Key, Known, RandomState>,
+    known: HashMap<Key, KnownKey, RandomState>,
     resync: u32,
     tickets: u64,
     /// Updates that follow the versions returned last.
@@ -50,7 +50,7 @@ struct Pending {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownKey {
     /// The resync in which the source last reported it.
     resync: u32,
     /// Whether it exists according to the source.
@@ -101,7 +101,7 @@ impl DedupeBuffer {
     /// Ends a resync. Deletes, in the order of keys, the objects that the source did not send.
     pub fn end_resync(&mut self, now: Instant) {
         let current = self.resync;
-        let is_gone = |known: &Known| known.exists && known.resync != current;
+        let is_gone = |known: &KnownKey| known.exists && known.resync != current;
         let mut gone: Vec<Key> =
             self.known.iter().filter(|(_, known)| is_gone(known)).map(|(key, _)| key.clone()).collect();
         gone.sort_unstable();
@@ -122,7 +122,7 @@ impl DedupeBuffer {
         match self.known.entry(key.clone()) {
             Entry::Vacant(_) if !exists => return,
             Entry::Vacant(entry) => {
-                entry.insert(Known { resync, exists, taken: false });
+                entry.insert(KnownKey { resync, exists, taken: false });
             }
             Entry::Occupied(mut known) => {
                 let taken = known.get().taken;
@@ -132,7 +132,7 @@ impl DedupeBuffer {
                     self.pending.remove(&key);
                     return;
                 }
-                known.insert(Known { resync, exists, taken });
+                known.insert(KnownKey { resync, exists, taken });
             }
         }
         match self.pending.entry(key) {

@@ -18,10 +18,10 @@ use tortie_resources::manifest::Options;
 
 use crate::history::{Origin, Recorder};
 use crate::last_good::{self, Change, Record};
-use crate::scan::{self, Found, ManifestError, Stamp};
+use crate::scan::{self, ManifestError, ScanResult, Stamp};
 use crate::{Closed, DirAccess, Feed, InputProblem, Source};
 use directory::{Directory, Disk, Turn};
-use events::{Heard, OnDisk, is_end_of_writing};
+use events::{FileEvents, OnDisk, is_end_of_writing};
 pub use settling::Settle;
 
 /// Quiet time to wait for before reading, because writers change several files, or one file in
@@ -164,7 +164,7 @@ impl DirSource {
         if changes.is_empty() {
             return;
         }
-        writer.tell(changes.into_iter().filter_map(|(path, change)| {
+        writer.enqueue(changes.into_iter().filter_map(|(path, change)| {
             let below = path.strip_prefix(&self.root).ok().and_then(Path::to_str);
             if below.is_none() {
                 tracing::debug!(file = %path.display(), "no record can be kept under a name that is not UTF-8");
@@ -230,7 +230,7 @@ struct Watch<'f> {
     source: DirSource,
     feed: &'f Feed,
     hint: SyncSender<()>,
-    heard: Arc<Mutex<Heard>>,
+    file_events: Arc<Mutex<FileEvents>>,
     /// Identity and watcher of the watched directory; another directory of the same name is not
     /// watched.
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
@@ -238,7 +238,7 @@ struct Watch<'f> {
 
 impl<'f> Watch<'f> {
     fn new(source: DirSource, feed: &'f Feed, hint: SyncSender<()>) -> Self {
-        Self { source, feed, hint, heard: Arc::default(), watched: None }
+        Self { source, feed, hint, file_events: Arc::default(), watched: None }
     }
 
     fn run(mut self, hints: &Receiver<()>) -> Result<Infallible, Closed> {
@@ -250,14 +250,14 @@ impl<'f> Watch<'f> {
             let noticed = Instant::now();
             // Watching begins before reading, so that no change is missed in between.
             self.keep_watching();
-            self.take_heard();
+            self.take_events();
             match self.source.look() {
                 Ok(turn) => {
                     if !available {
                         tracing::info!(directory = %self.source.root.display(), "the directory can be read again");
                     }
                     let complete = turn.complete;
-                    self.tell(turn, noticed, !in_sync || !available)?;
+                    self.send(turn, noticed, !in_sync || !available)?;
                     available = true;
                     self.feed.available()?;
                     if !in_sync && complete {
@@ -274,7 +274,7 @@ impl<'f> Watch<'f> {
             }
             self.wait(hints, available);
             if self.feed.take_resend()? {
-                if in_sync { self.tell_all()? } else { self.feed.begin_resync()? }
+                if in_sync { self.send_all()? } else { self.feed.begin_resync()? }
             }
         }
     }
@@ -288,20 +288,24 @@ impl<'f> Watch<'f> {
             return;
         }
         let is_known_to_fail = watched.is_some() && watched == there.map(|identity| (identity, false));
-        let (hint, heard, begun) = (self.hint.clone(), Arc::clone(&self.heard), self.source.begun);
+        let (hint, file_events, begun) = (self.hint.clone(), Arc::clone(&self.file_events), self.source.begun);
         let disk = OnDisk { root: root.clone(), access: self.source.access };
         self.watched = there.map(|identity| {
-            let hear = move |event: notify::Result<notify::Event>| {
+            let handler = move |event: notify::Result<notify::Event>| {
                 // Reacting to the source's own reads would cause endless rescans.
                 if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
                     return;
                 }
-                heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&disk, event.ok().as_ref(), begun.elapsed());
+                file_events.lock().unwrap_or_else(PoisonError::into_inner).handle_event(
+                    &disk,
+                    event.ok().as_ref(),
+                    begun.elapsed(),
+                );
                 // One pending hint is enough.
                 let _ = hint.try_send(());
             };
             let watcher = can_start_a_thread()
-                .and_then(|()| notify::recommended_watcher(hear))
+                .and_then(|()| notify::recommended_watcher(handler))
                 .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
             if let (Err(error), false) = (&watcher, is_known_to_fail) {
                 tracing::warn!(%error, "file events are unavailable; relying on periodic scans");
@@ -311,30 +315,30 @@ impl<'f> Watch<'f> {
     }
 
     /// Passes the received events to the directory.
-    fn take_heard(&mut self) {
-        let (notes, lost) = self.heard.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn take_events(&mut self) {
+        let (notes, lost) = self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if lost {
-            self.source.directory.forget_events();
+            self.source.directory.clear_events();
         }
-        for (sign, stamp, at) in notes {
-            self.source.directory.note(sign, &stamp, at);
+        for (event, stamp, at) in notes {
+            self.source.directory.note(event, &stamp, at);
         }
     }
 
-    fn tell(&self, turn: Turn, noticed: Instant, always: bool) -> Result<(), Closed> {
+    fn send(&self, turn: Turn, noticed: Instant, always: bool) -> Result<(), Closed> {
         let Turn { updates, touched, complete: _, changes } = turn;
         if touched || always {
             self.feed.problems(self.source.problems().collect())?;
         }
-        self.feed.tell(updates, noticed)?;
+        self.feed.send(updates, noticed)?;
         self.source.keep_changes(changes);
         Ok(())
     }
 
-    fn tell_all(&self) -> Result<(), Closed> {
+    fn send_all(&self) -> Result<(), Closed> {
         self.feed.begin_resync()?;
         self.feed.problems(self.source.problems().collect())?;
-        self.feed.tell(self.source.directory.state.snapshot(), Instant::now())?;
+        self.feed.send(self.source.directory.state.snapshot(), Instant::now())?;
         self.feed.end_resync()
     }
 
@@ -369,7 +373,7 @@ struct Files<'r> {
 }
 
 impl Disk for Files<'_> {
-    fn scan(&self) -> io::Result<Found> {
+    fn scan(&self) -> io::Result<ScanResult> {
         scan::scan(self.root, self.access)
     }
 

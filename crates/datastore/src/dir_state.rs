@@ -262,7 +262,7 @@ impl DirState {
         Some(match content {
             FileContent::Text(text) => {
                 let manifest = manifest::read(text, Format::of(path), &self.options, &mut self.labels);
-                let unreadable = manifest.unreadable.into_iter().map(|error| (error.position, error.what)).collect();
+                let unreadable = manifest.unreadable.into_iter().map(|error| (error.position, error.message)).collect();
                 Reading { fingerprint, resources: manifest.resources, unreadable }
             }
             FileContent::Unreadable(why) => {
@@ -322,7 +322,7 @@ impl DirState {
             if !is_current {
                 definitions.remove(&path);
                 touched.insert(id.clone());
-            } else if definition.forget_doubles() {
+            } else if definition.clear_doubles() {
                 touched.insert(id.clone());
             }
             is_current
@@ -394,15 +394,15 @@ impl DirState {
         for problem in file.problems.iter_mut().filter(|problem| problem.fallback == Fallback::Nothing) {
             problem.fallback = fallback;
         }
-        for (position, what) in unreadable {
-            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, what, fallback));
+        for (position, message) in unreadable {
+            file.problems.push(InputProblem::of_file(path.to_path_buf(), position, message, fallback));
         }
         if is_unidentified || keeps {
             self.make_stale(&lost, path, age);
             file.objects.extend(lost);
         } else {
             for id in &lost {
-                self.forget_definition(id, path);
+                self.remove_definition(id, path);
             }
         }
         self.files.insert(Arc::clone(path), file);
@@ -411,7 +411,7 @@ impl DirState {
     fn remove_file(&mut self, path: &Arc<Path>) {
         let objects = self.files.remove(path).map(|file| file.objects).unwrap_or_default();
         for id in &objects {
-            self.forget_definition(id, path);
+            self.remove_definition(id, path);
         }
         self.touched.extend(objects);
     }
@@ -424,7 +424,7 @@ impl DirState {
         }
     }
 
-    fn forget_definition(&mut self, id: &ObjectId, path: &Arc<Path>) {
+    fn remove_definition(&mut self, id: &ObjectId, path: &Arc<Path>) {
         if let Some(definitions) = self.objects.get_mut(id) {
             definitions.remove(path);
         }
@@ -504,9 +504,9 @@ impl DirState {
             let (Some((winners_file, winner)), Some((file, loser))) = (definition(winner), definition(loser)) else {
                 continue;
             };
-            let what =
+            let message =
                 format!("stands for the same as {}, {}, which counts", winner.subject, winner.place(winners_file));
-            let problem = FieldProblem::new(severity, loser.position, "", what);
+            let problem = FieldProblem::new(severity, loser.position, "", message);
             problems.push(InputProblem::new(&*loser.subject, problem, fallback).in_file(&**file));
         }
     }
@@ -547,8 +547,8 @@ fn report(id: &ObjectId, definitions: &Definitions, register: &Register, problem
         std::iter::once(other).chain(other.current_doubles()).map(move |double| (path, other, double))
     });
     for (path, of_file, double) in in_same_file.chain(others) {
-        let what = format!("is defined at {} already, which counts", definition.place(first));
-        let problem = FieldProblem::new(Severity::Error, double.position, "", what);
+        let message = format!("is defined at {} already, which counts", definition.place(first));
+        let problem = FieldProblem::new(Severity::Error, double.position, "", message);
         let fallback = match double.denial(definition, register.in_force(id)) {
             None if id.kind.is_policy() && double.is_unknown() => of_file.fallback_of_unknown(),
             None => Fallback::NotNeeded,

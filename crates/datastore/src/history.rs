@@ -5,7 +5,7 @@
 //! digests of their texts. Replaced texts are stored under their digests. Current texts are in the
 //! directory itself, and in its [last valid versions](crate::last_good). So nothing is stored
 //! twice, and only changed files are read and hashed. To restore a state, the entries after it are
-//! undone ([`History::way_back`]). That change becomes an entry, too, once a source takes it.
+//! undone ([`History::rollback_plan`]). That change becomes an entry, too, once a source takes it.
 //!
 //! The number of entries and the size of texts are limited. Each file is written as a temporary
 //! file and renamed. An entry is written after the texts that it needs, and before the last valid
@@ -31,7 +31,7 @@ mod writer;
 
 pub use entry::{FileChange, HistoryEntry, TextId};
 pub use resource::{recorded_kinds, resource_path, resource_text};
-pub use rollback::{Back, Conflict, RollbackError, WayBack};
+pub use rollback::{Conflict, FileRollback, RollbackError, RollbackPlan};
 pub use store::{History, HistoryError, Origin};
 pub(crate) use store::{Recorder, TextChange};
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]

@@ -199,8 +199,8 @@ impl Objects {
             }));
         }
         for ((winner, loser), (severity, fallback)) in conflicts(&self.register) {
-            let what = format!("stands for the same as {winner}, which counts");
-            let problem = FieldProblem::new(severity, Position::default(), "", what);
+            let message = format!("stands for the same as {winner}, which counts");
+            let problem = FieldProblem::new(severity, Position::default(), "", message);
             let problem = InputProblem::new(loser.to_string(), problem, fallback);
             problems.push((loser, problem));
         }

@@ -64,15 +64,15 @@ impl InputProblem {
         Self { file: Some(file.into()), ..self }
     }
 
-    pub(crate) fn of_file(file: PathBuf, position: Position, what: String, fallback: Fallback) -> Self {
-        Self::new("", FieldProblem::new(Severity::Error, position, "", what), fallback).in_file(file)
+    pub(crate) fn of_file(file: PathBuf, position: Position, message: String, fallback: Fallback) -> Self {
+        Self::new("", FieldProblem::new(Severity::Error, position, "", message), fallback).in_file(file)
     }
 }
 
 impl std::error::Error for InputProblem {}
 
 impl fmt::Display for InputProblem {
-    /// `file:line:column: kind/name: field.path: what`; parts that are unknown are left out.
+    /// `file:line:column: kind/name: field.path: message`; parts that are unknown are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}:", file.display())?;

@@ -68,7 +68,7 @@ pub fn read(source: impl Source, patience: Duration, mut on_wait: impl FnMut(&st
                 }
             }
             Event::Problems(all) => problems = all,
-            Event::Versions(told) => versions.extend(told),
+            Event::Versions(received) => versions.extend(received),
             Event::Unavailable { why, refused: true } => return Err(ReadError::Refused(why)),
             Event::Unavailable { why, refused: false } => {
                 if away.is_none() && !patience.is_zero() {

@@ -92,7 +92,7 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 
 /// Result of a scan.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ScanResult {
     /// The manifests.
     pub(crate) files: BTreeMap<PathBuf, Stamp>,
     /// Manifests that cannot be read, and directories that cannot be listed, with the reason.
@@ -127,7 +127,7 @@ impl Default for DirAccess {
 ///
 /// # Errors
 /// If `root` cannot be listed; this does not mean that files are gone.
-pub(crate) fn scan(root: &Path, access: DirAccess) -> io::Result<Found> {
+pub(crate) fn scan(root: &Path, access: DirAccess) -> io::Result<ScanResult> {
     scan_from(root, root, access)
 }
 
@@ -135,10 +135,10 @@ pub(crate) fn scan(root: &Path, access: DirAccess) -> io::Result<Found> {
 ///
 /// # Errors
 /// If `start` cannot be listed.
-pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Result<Found> {
+pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Result<ScanResult> {
     let naming = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", start.display()));
     let tree = Tree::open(root, access).map_err(naming)?;
-    let mut found = Found::default();
+    let mut found = ScanResult::default();
     let metadata = tree.metadata(start).map_err(naming)?;
     if metadata.is_file() {
         found.files.insert(start.to_path_buf(), Stamp::of(&metadata));
@@ -162,7 +162,7 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
     Ok(found)
 }
 
-impl Found {
+impl ScanResult {
     /// Moves to `closed` the files that are too large, and those that exceed the directory's limit
     /// together with the files that sort before them.
     fn limit(&mut self, access: DirAccess) {
@@ -202,7 +202,7 @@ fn list(
     folder: &Path,
     visited: &mut BTreeSet<(u64, u64)>,
     folders: &mut Vec<PathBuf>,
-    found: &mut Found,
+    found: &mut ScanResult,
 ) -> io::Result<()> {
     let metadata = tree.folder(folder)?;
     if !visited.insert((metadata.dev(), metadata.ino())) {

@@ -32,8 +32,8 @@ pub trait Source: Send + 'static {
 
     /// Sends everything, and then the changes:
     ///
-    /// * [`Feed::begin_resync`], [`Feed::tell`] any number of times, [`Feed::end_resync`];
-    /// * then [`Feed::tell`] for each change, and the whole sequence again when the source has
+    /// * [`Feed::begin_resync`], [`Feed::send`] any number of times, [`Feed::end_resync`];
+    /// * then [`Feed::send`] for each change, and the whole sequence again when the source has
     ///   missed changes, or when [`Feed::take_resend`] returns true.
     ///
     /// Returns when a method of `feed` reports that the consumer was dropped.
@@ -58,7 +58,7 @@ impl Source for Box<dyn Source> {
 /// use tortie_datastore::{from_fn, read};
 /// use tortie_model::Update;
 ///
-/// let source = from_fn("flag", |feed| feed.tell_all([Update::Ready(Some(true))]));
+/// let source = from_fn("flag", |feed| feed.send_all([Update::Ready(Some(true))]));
 /// assert_eq!(read(source, Duration::from_secs(60), |_| ())?.updates, [Update::Ready(Some(true))]);
 /// # Ok::<(), tortie_datastore::ReadError>(())
 /// ```
@@ -254,37 +254,37 @@ impl Feed {
         self.put(|state| state.buffer.status(SyncStatus::WaitForDatastore))
     }
 
-    /// Sends all objects: [`Feed::begin_resync`], [`Feed::tell_now`] and [`Feed::end_resync`].
+    /// Sends all objects: [`Feed::begin_resync`], [`Feed::send_now`] and [`Feed::end_resync`].
     ///
     /// # Errors
     /// [`Closed`].
-    pub fn tell_all(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
+    pub fn send_all(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
         self.begin_resync()?;
-        self.tell_now(updates)?;
+        self.send_now(updates)?;
         self.end_resync()
     }
 
-    /// As [`Feed::tell`], for changes noticed now.
+    /// As [`Feed::send`], for changes noticed now.
     ///
     /// # Errors
     /// [`Closed`].
-    pub fn tell_now(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
-        self.tell(updates, Instant::now())
+    pub fn send_now(&self, updates: impl IntoIterator<Item = Update>) -> Result<(), Closed> {
+        self.send(updates, Instant::now())
     }
 
     /// Sends changed objects, noticed at this time. Waits while the queue of the consumer is full.
     ///
     /// # Errors
     /// [`Closed`].
-    pub fn tell(&self, updates: impl IntoIterator<Item = Update>, noticed: Instant) -> Result<(), Closed> {
-        self.tell_at(updates.into_iter().map(|update| (update, None)), noticed)
+    pub fn send(&self, updates: impl IntoIterator<Item = Update>, noticed: Instant) -> Result<(), Closed> {
+        self.send_at(updates.into_iter().map(|update| (update, None)), noticed)
     }
 
-    /// As [`Feed::tell`], for objects at these versions, as far as they are known.
+    /// As [`Feed::send`], for objects at these versions, as far as they are known.
     ///
     /// # Errors
     /// [`Closed`].
-    pub fn tell_at(
+    pub fn send_at(
         &self,
         updates: impl IntoIterator<Item = (Update, Option<Arc<str>>)>,
         noticed: Instant,

@@ -31,7 +31,8 @@ impl Scope {
             | Kind::ServiceAccount
             | Kind::Pod
             | Kind::Service
-            | Kind::EndpointSlice => Self::of_namespace(&id.namespace),
+            | Kind::EndpointSlice
+            | Kind::Endpoints => Self::of_namespace(&id.namespace),
             Kind::Namespace => Self::of_namespace(&id.name),
             Kind::GlobalNetworkPolicy
             | Kind::Tier

@@ -48,9 +48,9 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
     }
     // HTTP is not inspected, and IP-in-IP is reported as untested.
     let known = [HttpMatch::NOT_ENFORCED, "has no effect: ", "is done as Felix does it"];
-    let is_known = |what: &str| known.iter().any(|known| what.starts_with(known));
+    let is_known = |message: &str| known.iter().any(|known| message.starts_with(known));
     let problems = objects.problems();
-    let problem = problems.iter().find(|problem| !is_known(&problem.problem.what));
+    let problem = problems.iter().find(|problem| !is_known(&problem.problem.message));
     assert_eq!(problem, None);
     objects.take_updates().into_iter().map(|update| (update.key(), normal(update))).collect()
 }
@@ -68,7 +68,7 @@ fn has_pods_as_peers(original: &Update, own: Option<&Update>) -> bool {
 }
 
 #[test]
-fn objects_of_an_api_server_become_what_the_original_makes_of_them() {
+fn objects_of_an_api_server_are_converted_as_by_calico() {
     let mut labels = Interner::new();
     let (mut expected, mut ours) = (expected(&mut labels), ours(&mut labels));
     let mut wrong = Vec::new();
@@ -112,7 +112,7 @@ fn recorded() -> BTreeMap<String, Json> {
     recorded
 }
 
-fn told_by(syncer: SyncerType) -> BTreeMap<String, (Json, String)> {
+fn stream_of(syncer: SyncerType) -> BTreeMap<String, (Json, String)> {
     let options = Options {
         syncer,
         unknown_fields: UnknownFields::Ignore,
@@ -129,27 +129,27 @@ fn told_by(syncer: SyncerType) -> BTreeMap<String, (Json, String)> {
         }
     }
     assert_eq!(objects.problems(), []);
-    let told = objects.take_updates().into_iter().map(|update| match update {
+    let sent = objects.take_updates().into_iter().map(|update| match update {
         Update::SyncerObject(path, Some(object)) => {
             (path.to_string(), (serde_json::from_str(&object.text).unwrap(), object.resource_version.to_string()))
         }
         other => panic!("{other:?} is none of {syncer}'s"),
     });
-    told.collect()
+    sent.collect()
 }
 
 #[test]
-fn other_syncers_tell_the_same_as_the_originals() {
+fn other_syncers_match_those_of_calico() {
     let mut recorded = recorded();
     assert_eq!(recorded.len(), 7);
-    let mut bgp = told_by(SyncerType::Bgp);
+    let mut bgp = stream_of(SyncerType::Bgp);
     let affinity = bgp.remove("/calico/ipam/v2/host/node-1/ipv4/block/10.65.1.0-26");
     assert_eq!(affinity, Some((serde_json::json!({"state": "confirmed", "deleted": false}), "388".into())));
     assert_eq!(bgp["/calico/resources/v3/projectcalico.org/nodes/node-1"].1, "404");
     let values: BTreeMap<String, Json> = bgp.into_iter().map(|(path, (value, _))| (path, value)).collect();
     assert_eq!(values, recorded);
     recorded.remove("/calico/resources/v3/projectcalico.org/bgpconfigurations/default");
-    let tunnels = told_by(SyncerType::TunnelIpAllocation).into_iter().map(|(path, (value, _))| (path, value));
+    let tunnels = stream_of(SyncerType::TunnelIpAllocation).into_iter().map(|(path, (value, _))| (path, value));
     assert_eq!(tunnels.collect::<BTreeMap<_, _>>(), recorded);
-    assert_eq!(told_by(SyncerType::NodeStatus), BTreeMap::new());
+    assert_eq!(stream_of(SyncerType::NodeStatus), BTreeMap::new());
 }

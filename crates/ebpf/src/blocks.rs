@@ -97,7 +97,7 @@ struct Block {
     /// Number of cells and roots that lead to it.
     references: u32,
     /// Number of blocks of the trie that begins here, each counted once for each path to it.
-    ways: u32,
+    paths: u32,
     /// Whether it has not been returned by [`Blocks::take_written`] yet, so that no reader can use
     /// it.
     is_new: bool,
@@ -165,9 +165,9 @@ impl Blocks {
 
     /// Returns the number of blocks of a trie without sharing within it or with others: an upper
     /// bound of the blocks that it takes. Costs no walk.
-    pub(crate) fn ways(&self, root: Cell) -> u32 {
+    pub(crate) fn paths(&self, root: Cell) -> u32 {
         let block = root.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
-        block.map_or(0, |block| block.ways)
+        block.map_or(0, |block| block.paths)
     }
 
     /// Returns the number of blocks of a trie without sharing with others. The cost is proportional
@@ -263,9 +263,9 @@ impl Blocks {
             self.by_cells.insert_unique(hash, *number, rehash);
             self.adopted.push(*number);
         }
-        let mut ways = AHashMap::new();
+        let mut paths = AHashMap::new();
         for number in &self.adopted {
-            count_ways(&found, *number, MAX_DEPTH, &mut ways);
+            count_paths(&found, *number, MAX_DEPTH, &mut paths);
         }
         let uses: Vec<Cell> =
             self.adopted.iter().filter_map(|number| found.get(number)).flat_map(|cells| **cells).collect();
@@ -273,8 +273,8 @@ impl Blocks {
             if self.adopted.binary_search(&number).is_ok()
                 && let Some(slot) = self.blocks.get_mut(number as usize)
             {
-                let ways = *ways.get(&number).expect("the ways of each have been counted");
-                *slot = Some(Block { cells, references: 0, ways, is_new: false });
+                let paths = *paths.get(&number).expect("the ways of each have been counted");
+                *slot = Some(Block { cells, references: 0, paths, is_new: false });
             }
         }
         uses.into_iter().for_each(|cell| self.retain(cell));
@@ -393,8 +393,8 @@ impl Blocks {
             return cell;
         }
         cells.iter().for_each(|cell| self.retain(*cell));
-        let ways = cells.iter().fold(1_u32, |ways, cell| ways.saturating_add(self.ways(*cell)));
-        let block = Some(Block { cells, references: 1, ways, is_new: true });
+        let paths = cells.iter().fold(1_u32, |paths, cell| paths.saturating_add(self.paths(*cell)));
+        let block = Some(Block { cells, references: 1, paths, is_new: true });
         let number = match self.free.pop_first() {
             Some(number) => number,
             None => {
@@ -422,20 +422,20 @@ impl Blocks {
 
 /// Counts the blocks of the trie that begins at a block, once for each path; `u32::MAX` if it is no
 /// trie.
-fn count_ways(
+fn count_paths(
     found: &BTreeMap<u32, Box<[Cell; CELLS]>>,
     number: u32,
     depth: usize,
-    ways: &mut AHashMap<u32, u32>,
+    paths: &mut AHashMap<u32, u32>,
 ) -> u32 {
-    if let Some(known) = ways.get(&number) {
+    if let Some(known) = paths.get(&number) {
         return *known;
     }
     let Some(depth) = depth.checked_sub(1) else { return u32::MAX };
-    ways.insert(number, u32::MAX);
+    paths.insert(number, u32::MAX);
     let below = found.get(&number).into_iter().flat_map(|cells| cells.iter()).filter_map(|cell| cell.as_block());
-    let count = below.fold(1_u32, |sum, below| sum.saturating_add(count_ways(found, below, depth, ways)));
-    ways.insert(number, count);
+    let count = below.fold(1_u32, |sum, below| sum.saturating_add(count_paths(found, below, depth, paths)));
+    paths.insert(number, count);
     count
 }
 

@@ -61,12 +61,12 @@ struct Part {
 }
 
 /// Remaining budget of a search: malformed types may form cycles.
-struct Patience {
+struct SearchBudget {
     steps: usize,
     depth: usize,
 }
 
-impl Patience {
+impl SearchBudget {
     fn step(&mut self) -> Option<()> {
         self.steps = self.steps.checked_sub(1)?;
         Some(())
@@ -201,11 +201,11 @@ impl Btf {
         let parts = [Some(&self.kernel), self.module.as_ref()].into_iter().flatten();
         let mut numbers = parts.flat_map(|part| part.named(STRUCT, structure.as_bytes(), &self.kernel));
         let bits = numbers.find_map(|number| {
-            let mut patience = Patience { steps: PATIENCE, depth: DEPTH };
+            let mut budget = SearchBudget { steps: PATIENCE, depth: DEPTH };
             let mut found = Some((number, 0_u32));
             for name in member.split('.') {
                 let (number, before) = found?;
-                let (number, bits) = self.member(number, name.as_bytes(), &mut patience)?;
+                let (number, bits) = self.member(number, name.as_bytes(), &mut budget)?;
                 found = Some((number, before.checked_add(bits)?));
             }
             found.map(|(_, bits)| bits)
@@ -234,24 +234,24 @@ impl Btf {
     }
 
     /// Returns the type of a member of a structure or union, and its offset in bits.
-    fn member(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<(usize, u32)> {
-        patience.depth = patience.depth.checked_sub(1)?;
-        let found = self.member_here(number, wanted, patience);
-        patience.depth += 1;
+    fn member(&self, number: usize, wanted: &[u8], budget: &mut SearchBudget) -> Option<(usize, u32)> {
+        budget.depth = budget.depth.checked_sub(1)?;
+        let found = self.member_here(number, wanted, budget);
+        budget.depth += 1;
         found
     }
 
-    fn member_here(&self, number: usize, wanted: &[u8], patience: &mut Patience) -> Option<(usize, u32)> {
+    fn member_here(&self, number: usize, wanted: &[u8], budget: &mut SearchBudget) -> Option<(usize, u32)> {
         let (part, at) = self.part(number)?;
         let read = Type::read(&part.bytes, at)?;
         if read.is_alias() {
-            return self.member(usize::try_from(read.size).ok()?, wanted, patience);
+            return self.member(usize::try_from(read.size).ok()?, wanted, budget);
         }
         if read.kind != STRUCT && read.kind != UNION {
             return None;
         }
         for member in 0..read.members {
-            patience.step()?;
+            budget.step()?;
             let at = at + 12 + 12 * member;
             let name = part.name(word(&part.bytes, at)?, Some(&self.kernel))?;
             let offset = word(&part.bytes, at + 8)?;
@@ -261,7 +261,7 @@ impl Btf {
                 return Some((place(&part.bytes, at + 4)?, offset)).filter(|_| !is_bit_field);
             }
             if name.is_empty()
-                && let Some((number, within)) = self.member(place(&part.bytes, at + 4)?, wanted, patience)
+                && let Some((number, within)) = self.member(place(&part.bytes, at + 4)?, wanted, budget)
             {
                 return Some((number, offset.checked_add(within)?));
             }

@@ -41,12 +41,12 @@ pub enum Flaw {
 
 /// Registers and stack bytes that have been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Written {
+struct Initialized {
     registers: u16,
     stack: [u64; WORDS],
 }
 
-impl Written {
+impl Initialized {
     /// Returns the state at the begin of a program: the context is in `r1`.
     const fn at_begin() -> Self {
         Self { registers: 1 << Register::R1.number(), stack: [0; WORDS] }
@@ -195,9 +195,9 @@ impl Written {
 pub(crate) fn check(instructions: &[Instruction], targets: &[Option<usize>]) -> Result<(), (usize, Flaw)> {
     let last = instructions.len().saturating_sub(1);
     // State before each instruction, from those that lead to it.
-    let mut known: Vec<Option<Written>> = vec![None; instructions.len()];
+    let mut known: Vec<Option<Initialized>> = vec![None; instructions.len()];
     let Some(first) = known.first_mut() else { return Err((0, Flaw::NoEnd)) };
-    *first = Some(Written::at_begin());
+    *first = Some(Initialized::at_begin());
     for (at, (instruction, target)) in instructions.iter().zip(targets).enumerate() {
         let written = known.get(at).copied().flatten().ok_or((at, Flaw::Unreachable))?;
         let after = written.after(instruction).map_err(|flaw| (at, flaw))?;

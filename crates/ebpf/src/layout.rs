@@ -95,7 +95,7 @@ pub mod endpoint {
     /// Kind of the endpoint.
     pub const KIND: i16 = 0;
     /// Bit set of the groups to evaluate.
-    pub const ASKED: i16 = 4;
+    pub const EVALUATED: i16 = 4;
     /// Numbers of eight groups.
     pub const GROUPS: i16 = 8;
     /// Tries of the IPv4 and IPv6 addresses that a workload may send from.
@@ -292,7 +292,7 @@ pub struct EndpointRecord {
     /// Kind of the endpoint.
     pub kind: EndpointKind,
     /// Bit `i` is set if group `i` may decide; the others are not evaluated.
-    pub asked: u32,
+    pub evaluated: u32,
     /// Numbers of groups. A workload has those of ingress and egress. A host endpoint has those of
     /// normal, forwarded, untracked and pre-DNAT policy, each for ingress and then egress.
     pub groups: [u32; 8],
@@ -317,20 +317,20 @@ impl EndpointRecord {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; endpoint::SIZE] {
-        let Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources } = *self;
+        let Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources } = *self;
         // A trie without any address becomes zeros, which lead to block 0 and so to no address.
         // Then the record of no endpoint is all zeros.
         let [v4, v6] = sources.map(|source| if source == Cell::default() { 0 } else { source.bits() });
-        numbers([kind as u32, asked, a, b, c, d, e, f, g, h, v4, v6])
+        numbers([kind as u32, evaluated, a, b, c, d, e, f, g, h, v4, v6])
     }
 
     /// Reads a record of the map; `None` for an invalid one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [kind, asked, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
+        let [kind, evaluated, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
         let kinds = [EndpointKind::None, EndpointKind::Workload, EndpointKind::Host];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind)?;
         let sources = [v4, v6].map(|bits| if bits == 0 { Cell::default() } else { Cell::from_bits(bits) });
-        let record = Self { kind, asked, groups: [a, b, c, d, e, f, g, h], sources };
+        let record = Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources };
         (record.to_bytes() == bytes).then_some(record)
     }
 }
@@ -550,13 +550,13 @@ mod tests {
     fn endpoints_are_where_programs_read_them() {
         let record = EndpointRecord {
             kind: EndpointKind::Workload,
-            asked: 0b11,
+            evaluated: 0b11,
             groups: [10, 11, 12, 13, 14, 15, 16, 17],
             sources: [Cell::value(20), Cell::value(21)],
         };
         let bytes = record.to_bytes();
         assert_eq!(number(&bytes, endpoint::KIND), EndpointKind::Workload as u32);
-        assert_eq!(number(&bytes, endpoint::ASKED), 0b11);
+        assert_eq!(number(&bytes, endpoint::EVALUATED), 0b11);
         for (place, group) in (0..).zip(record.groups) {
             assert_eq!(number(&bytes, endpoint::GROUPS + 4 * place), group);
         }

@@ -25,7 +25,7 @@ pub struct LogRecord {
 }
 
 /// Offsets of the packet's fields in a record, behind its head.
-pub(crate) struct LoggedPlaces {
+pub(crate) struct LoggedOffsets {
     pub(crate) source: i16,
     pub(crate) destination: i16,
     pub(crate) protocol: i16,
@@ -43,9 +43,9 @@ impl LogRecord {
     /// Size in bytes of a record of an IPv4 and of an IPv6 packet.
     pub(crate) const SIZES: [i16; 2] = [Self::HEAD + 28, Self::HEAD + 40];
 
-    pub(crate) const fn places(family: Family) -> LoggedPlaces {
+    pub(crate) const fn offsets(family: Family) -> LoggedOffsets {
         match family {
-            Family::V4 => LoggedPlaces {
+            Family::V4 => LoggedOffsets {
                 source: 12,
                 destination: 16,
                 protocol: 9,
@@ -53,7 +53,7 @@ impl LogRecord {
                 has_detail: 26,
                 has_source_port: 27,
             },
-            Family::V6 => LoggedPlaces {
+            Family::V6 => LoggedOffsets {
                 source: 0,
                 destination: 16,
                 protocol: 38,
@@ -74,7 +74,7 @@ impl LogRecord {
             _ if is_of(v6) => Family::V6,
             _ => return None,
         };
-        let places = Self::places(family);
+        let offsets = Self::offsets(family);
         let (head, packet) = bytes.split_at_checked(usize::from(Self::HEAD.unsigned_abs()))?;
         let [cell, length] = head.as_chunks::<4>().0 else { return None };
         let cell = u32::from_ne_bytes(*cell);
@@ -83,10 +83,10 @@ impl LogRecord {
             Family::V6 => array::<16>(packet, place).map(IpAddr::from),
         };
         let is_set = |place| array::<1>(packet, place).map(|[byte]| byte != 0);
-        let [protocol] = array(packet, places.protocol)?;
-        let [detail @ .., type_or_port, code_or_port] = array::<4>(packet, places.source_port)?;
+        let [protocol] = array(packet, offsets.protocol)?;
+        let [detail @ .., type_or_port, code_or_port] = array::<4>(packet, offsets.source_port)?;
         let first = u16::from_be_bytes(detail);
-        let (payload, icmp_id) = match (is_set(places.has_detail)?, is_set(places.has_source_port)?) {
+        let (payload, icmp_id) = match (is_set(offsets.has_detail)?, is_set(offsets.has_source_port)?) {
             (true, true) => {
                 let destination = u16::from_be_bytes([type_or_port, code_or_port]);
                 (Payload::Ports { source: first, destination }, 0)
@@ -102,7 +102,7 @@ impl LogRecord {
                 _ => Verdict::Deny,
             },
             length: u32::from_ne_bytes(*length),
-            packet: Packet::new(address(places.source)?, address(places.destination)?, protocol, payload).ok()?,
+            packet: Packet::new(address(offsets.source)?, address(offsets.destination)?, protocol, payload).ok()?,
             icmp_id,
         })
     }

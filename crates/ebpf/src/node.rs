@@ -21,7 +21,7 @@ use crate::blocks::{Assignment, Blocks, Cell};
 use crate::group_roots::GroupRoots;
 use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
 use crate::tables::{AddressKey, Closed, DecisionId, Limits, Tables};
-use endpoints::{Endpoints, Places, UNTRACKED};
+use endpoints::{Endpoints, InterfaceEndpoints, UNTRACKED};
 use exact::Exact;
 use slots::Slots;
 
@@ -123,7 +123,7 @@ pub struct Node {
     endpoints: Endpoints,
     is_in_sync: bool,
     /// Whether anything changed since the last flush.
-    has_news: bool,
+    has_changes: bool,
     groups: Slots<GroupRoots>,
     group_numbers: BTreeMap<GroupId, u32>,
     records: Slots<EndpointRecord>,
@@ -149,7 +149,7 @@ impl Node {
             tables: settings.tables(),
             endpoints: Endpoints::new(settings.workload_prefixes),
             is_in_sync: false,
-            has_news: false,
+            has_changes: false,
             groups: Slots::default(),
             group_numbers: BTreeMap::new(),
             records: Slots::default(),
@@ -174,25 +174,25 @@ impl Node {
         self.classes.apply(update)?;
         self.endpoints.on_update(update);
         self.is_in_sync |= matches!(update, DesiredUpdate::InSync);
-        self.has_news = true;
+        self.has_changes = true;
         Ok(())
     }
 
     /// Sets whether programs log their decisions from the next flush on, see [`MapKind::Log`]; off
     /// by default.
     pub fn set_logs(&mut self, logs: bool) {
-        self.has_news |= logs != self.logs;
+        self.has_changes |= logs != self.logs;
         self.logs = logs;
     }
 
     /// Takes an interface that is new, or has another name or other addresses.
     pub fn on_interface(&mut self, interface: Interface) {
-        self.has_news |= self.endpoints.on_interface(interface);
+        self.has_changes |= self.endpoints.on_interface(interface);
     }
 
     /// Notes that the interface with this index is gone.
     pub fn on_interface_gone(&mut self, index: u32) {
-        self.has_news |= self.endpoints.on_interface_gone(index);
+        self.has_changes |= self.endpoints.on_interface_gone(index);
     }
 
     /// Computes the changes since the last flush, and returns the writes for them. Before
@@ -203,7 +203,7 @@ impl Node {
     pub fn flush(&mut self) -> Flush<'_> {
         let slot = (0..ROOTS).find(|slot| *slot != self.current && !self.retired_roots.contains(slot));
         let entries = match slot {
-            _ if !self.has_news || !self.is_in_sync => Vec::new(),
+            _ if !self.has_changes || !self.is_in_sync => Vec::new(),
             Some(slot) => self.follow(slot),
             None => return Flush::new(self, Vec::new(), true),
         };
@@ -213,12 +213,12 @@ impl Node {
     /// Updates everything, with an unused value of roots. Returns the entries to write, in order.
     #[expect(clippy::expect_used, reason = "slots are below the number of roots")]
     fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
-        self.has_news = false;
+        self.has_changes = false;
         let is_first = !self.roots.iter().any(|(roots, _)| roots.is_in_force);
         let compiled = self.classes.flush();
         self.endpoints.find_groups(&compiled);
-        let places = self.endpoints.places();
-        claim_sources(&mut self.tables, &mut self.sources, (&self.endpoints, &places), &compiled);
+        let interface_endpoints = self.endpoints.interface_endpoints();
+        claim_sources(&mut self.tables, &mut self.sources, (&self.endpoints, &interface_endpoints), &compiled);
         for group in self.tables.update(&compiled) {
             match self.tables.group(group) {
                 Some(roots) if roots != GroupRoots::CLOSED => {
@@ -229,7 +229,7 @@ impl Node {
         }
         self.groups.retain(&self.group_numbers.values().copied().collect());
         self.update_sources();
-        let all_interfaces = self.update_records(&places);
+        let all_interfaces = self.update_records(&interface_endpoints);
         for (net, hosts) in self.tables.take_changed_hosts() {
             self.exact.update(addresses_of(net), &hosts);
         }
@@ -244,7 +244,7 @@ impl Node {
             ..RootsRecord::default()
         };
         let record = record.with_interfaces(self.interfaces, self.tables.all_blocks());
-        let roots = (record, self.records.values().any(|record| record.asked & UNTRACKED != 0));
+        let roots = (record, self.records.values().any(|record| record.evaluated & UNTRACKED != 0));
 
         self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
@@ -275,13 +275,13 @@ impl Node {
     /// Assigns a record to each endpoint at an interface, and the record's number to each of these
     /// interfaces. Groups of endpoints at no interface are kept at interface numbers that the
     /// kernel does not use. Returns the number of the endpoint of all interfaces.
-    fn update_records(&mut self, places: &Places) -> u32 {
+    fn update_records(&mut self, interface_endpoints: &InterfaceEndpoints) -> u32 {
         let mut at = BTreeMap::new();
-        for (index, name) in &places.at {
+        for (index, name) in &interface_endpoints.at {
             let record = self.record(name, false);
             at.insert(*index, self.records.number_of(record));
         }
-        let all = places.at_all.as_ref().map(|name| {
+        let all = interface_endpoints.at_all.as_ref().map(|name| {
             let record = self.record(&EndpointName::Host(name.clone()), true);
             self.records.number_of(record)
         });
@@ -305,10 +305,10 @@ impl Node {
     /// Returns the numbers of placeholder records for the groups that are in none of these records,
     /// so that the next process finds all groups in the maps.
     fn records_of_idle_groups(&mut self, records: impl Iterator<Item = u32>) -> Vec<u32> {
-        let asked: BTreeSet<u32> =
+        let used: BTreeSet<u32> =
             records.filter_map(|number| self.records.get(number)).flat_map(|record| record.groups).collect();
         let all: BTreeSet<u32> = self.group_numbers.values().copied().collect();
-        let idle: Vec<u32> = all.difference(&asked).copied().collect();
+        let idle: Vec<u32> = all.difference(&used).copied().collect();
         let record = |groups: &[u32]| {
             let mut record = EndpointRecord::default();
             record.groups.iter_mut().zip(groups).for_each(|(to, group)| *to = *group);
@@ -331,16 +331,16 @@ impl Node {
                 let sources = self.sources.get(id).and_then(|sources| sources.trees);
                 EndpointRecord {
                     kind: EndpointKind::Workload,
-                    asked: 0b11,
+                    evaluated: 0b11,
                     groups: [ingress, egress, 0, 0, 0, 0, 0, 0],
                     sources: sources.unwrap_or([Cell::value(0); 2]),
                 }
             }
             EndpointName::Host(name) => {
                 let host = self.endpoints.host(name).expect("a host endpoint in place is known");
-                let asked = if is_at_all { host.asked & !UNTRACKED } else { host.asked };
+                let evaluated = if is_at_all { host.evaluated & !UNTRACKED } else { host.evaluated };
                 let groups = host.groups.each_ref().map(number);
-                EndpointRecord { kind: EndpointKind::Host, asked, groups, sources: [Cell::value(0); 2] }
+                EndpointRecord { kind: EndpointKind::Host, evaluated, groups, sources: [Cell::value(0); 2] }
             }
         }
     }
@@ -369,7 +369,7 @@ impl Node {
         self.records.reclaim();
         self.retired_roots.clear();
         self.exact.reclaim();
-        self.has_news |= self.tables.has_room_again() || self.exact.is_pending();
+        self.has_changes |= self.tables.has_room_again() || self.exact.is_pending();
     }
 
     /// Reports whether a flush after [`Node::reclaim`] has writes even without changes: entries
@@ -523,10 +523,11 @@ fn sources(endpoint: &WorkloadEndpoint) -> Vec<Cidr> {
 fn claim_sources(
     tables: &mut Tables,
     known: &mut BTreeMap<WorkloadEndpointId, Sources>,
-    (endpoints, places): (&Endpoints, &Places),
+    (endpoints, interface_endpoints): (&Endpoints, &InterfaceEndpoints),
     compiled: &Compiled<'_>,
 ) {
-    let in_place: BTreeSet<&WorkloadEndpointId> = places.at.values().filter_map(EndpointName::workload).collect();
+    let in_place: BTreeSet<&WorkloadEndpointId> =
+        interface_endpoints.at.values().filter_map(EndpointName::workload).collect();
     known.retain(|id, sources| {
         let stays = in_place.contains(id);
         if !stays {
@@ -544,7 +545,7 @@ fn claim_sources(
             Some(same) if same.nets == nets => same.charge,
             _ => {
                 let trees = source_trees(&nets, tables.blocks());
-                let charge = trees.iter().map(|tree| u64::from(tables.blocks().ways(*tree))).sum();
+                let charge = trees.iter().map(|tree| u64::from(tables.blocks().paths(*tree))).sum();
                 let before = known.insert(id.clone(), Sources { nets, charge, trees: Some(trees) });
                 let before = before.and_then(|before| before.trees);
                 before.into_iter().flatten().for_each(|tree| tables.blocks().release(tree));

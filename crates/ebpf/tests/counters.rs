@@ -57,7 +57,7 @@ struct Live {
 }
 
 impl Live {
-    fn tell(&mut self, update: &DesiredUpdate) {
+    fn send_update(&mut self, update: &DesiredUpdate) {
         self.classes.apply(update).unwrap();
         let _ = self.tables.update(&self.classes.flush());
     }
@@ -78,11 +78,11 @@ impl Live {
 
 fn live() -> Live {
     let mut live = Live { classes: Classes::new(Settings::default()), tables: Tables::with_max_blocks(u32::MAX) };
-    live.tell(&policy(
+    live.send_update(&policy(
         &[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)],
         &[rule(RuleAction::Allow, 80), rule(RuleAction::Deny, 81)],
     ));
-    live.tell(&pod());
+    live.send_update(&pod());
     live
 }
 
@@ -112,7 +112,7 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
     // The second ingress rule is now for another port and denies, and a third rule exists.
     let inbound = [rule(RuleAction::Allow, 80), rule(RuleAction::Deny, 85), rule(RuleAction::Allow, 81)];
     let outbound = [rule(RuleAction::Allow, 80), rule(RuleAction::Deny, 81)];
-    live.tell(&policy(&inbound, &outbound));
+    live.send_update(&policy(&inbound, &outbound));
     assert_eq!([live.decide(INGRESS, 80), live.decide(EGRESS, 80), live.decide(EGRESS, 81)], [first, out, out_deny]);
     let third = live.expect(INGRESS, 81, Verdict::Allow, &by_rule(2));
     let denies = live.expect(INGRESS, 85, Verdict::Deny, &by_rule(1));
@@ -121,7 +121,7 @@ fn rules_that_an_edit_leaves_keep_their_counters() {
     live.tables.reclaim();
     // A new decision may get the number of the second rule, whose counter restarts; the other
     // decisions keep theirs.
-    live.tell(&policy(&inbound, &[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)]));
+    live.send_update(&policy(&inbound, &[rule(RuleAction::Allow, 80), rule(RuleAction::Allow, 81)]));
     let allows = live.expect(EGRESS, 81, Verdict::Allow, &by_rule(1));
     assert_eq!(live.tables.take_reused_decisions(), [second]);
     assert_eq!(allows, second);

@@ -98,7 +98,7 @@ fn described(updates: &[DesiredUpdate]) -> Description {
 }
 
 #[test]
-fn cells_are_told_by_rows_columns_and_source_ports() {
+fn cells_are_described_by_rows_columns_and_source_ports() {
     let text = described(&[policy("web"), workload("shop/web", "cali1", "web")]).to_string();
     let group = text.split("\n\n").find(|part| part.starts_with("group 1: ingress")).unwrap();
     assert_eq!(format!("{group}\n"), GROUP);
@@ -106,7 +106,7 @@ fn cells_are_told_by_rows_columns_and_source_ports() {
 }
 
 #[test]
-fn what_is_closed_and_who_is_nowhere_is_told() {
+fn closed_groups_and_endpoints_without_interface_are_described() {
     let text = described(&[
         policy("web"),
         workload("shop/lost", "cali1", "missing"),

@@ -71,7 +71,7 @@ fn number_at(member: &str) -> Option<u32> {
 }
 
 #[test]
-fn what_a_kernel_lacks_is_told() {
+fn missing_kernel_features_are_reported() {
     type Offset = fn(&str, &str) -> Option<u32>;
     let read = |offset: Offset, has_structures: bool, has_functions: bool| {
         KernelLayout::new(Attachment::Link, offset, |_| has_structures.then_some(1), |_| has_functions.then_some(1))
@@ -198,9 +198,9 @@ fn the_kernel_takes_the_programs_of_all_hooks() {
             for (hook, family) in Hook::ALL.into_iter().flat_map(|hook| Family::ALL.map(|family| (hook, family))) {
                 let length = program(hook, family, &kernel, settings, &SIZES).unwrap().len();
                 let verified = maps.load(hook, family, &kernel, settings).info().unwrap().verified;
-                let what = format!("{attachment:?}, settings {number}, {hook:?} {family:?}");
-                println!("{what}: {length} instructions, {verified} verified");
-                assert!(length < 8_000 && verified < 30_000, "{what}: {length}, {verified}");
+                let case = format!("{attachment:?}, settings {number}, {hook:?} {family:?}");
+                println!("{case}: {length} instructions, {verified} verified");
+                assert!(length < 8_000 && verified < 30_000, "{case}: {length}, {verified}");
             }
         }
     }
@@ -297,8 +297,9 @@ impl Bench {
             self.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
         self.write(MapKind::Groups, 3, &group.to_bytes());
-        let asked = if self.hook == Hook::Output { 0b10 } else { 0b1 };
-        let endpoint = EndpointRecord { kind: EndpointKind::Host, asked, groups: [3; 8], ..EndpointRecord::default() };
+        let evaluated = if self.hook == Hook::Output { 0b10 } else { 0b1 };
+        let endpoint =
+            EndpointRecord { kind: EndpointKind::Host, evaluated, groups: [3; 8], ..EndpointRecord::default() };
         self.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
         let roots = RootsRecord { addresses: [addresses; 2], is_in_force: true, ..RootsRecord::default() };
         let roots = roots.with_interfaces(interfaces, &blocks);
@@ -419,8 +420,12 @@ fn a_group_that_is_closed_or_not_there_denies() {
             bench.write(MapKind::Groups, 3, &GroupRoots::CLOSED.to_bytes());
             assert!(!bench.passes(&good), "a group that is closed");
             bench.expect(&own, &peer, expected);
-            let endpoint =
-                EndpointRecord { kind: EndpointKind::Host, asked: 0b11, groups: [64; 8], ..EndpointRecord::default() };
+            let endpoint = EndpointRecord {
+                kind: EndpointKind::Host,
+                evaluated: 0b11,
+                groups: [64; 8],
+                ..EndpointRecord::default()
+            };
             bench.write(MapKind::Endpoints, 1, &endpoint.to_bytes());
             assert!(!bench.passes(&good), "a group that is not there");
         }
@@ -464,9 +469,9 @@ fn nanoseconds_of_a_hook() {
             let bench = Bench::of_known(attachment, hook, family, &HookSettings::default());
             let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
             bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-            for (what, bytes) in [("some", roots.to_bytes()), ("no", roots.to_bytes_without_untracked())] {
+            for (case, bytes) in [("some", roots.to_bytes()), ("no", roots.to_bytes_without_untracked())] {
                 bench.write(MapKind::Roots, 2, &bytes);
-                println!("  known, {hook:?}, {what} untracked policy: {} ns", best(&bench, &packet));
+                println!("  known, {hook:?}, {case} untracked policy: {} ns", best(&bench, &packet));
             }
         }
     }

@@ -75,11 +75,11 @@ impl Live {
         let mut live = Self { classes: Classes::new(Settings::default()), tables: Tables::with_limits(limits) };
         let sets = (0..400).map(set);
         let rest = [policy("large", large), policy("small", 0..2), workload("large"), workload("small")];
-        live.tell(sets.chain(rest));
+        live.send_updates(sets.chain(rest));
         live
     }
 
-    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
+    fn send_updates(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
         updates.into_iter().for_each(|update| self.classes.apply(&update).unwrap());
         let _ = self.tables.update(&self.classes.flush());
         self.tables.reclaim();
@@ -119,9 +119,9 @@ impl Live {
 
     fn end(mut self) {
         let all = ["large", "small"];
-        self.tell(all.map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
-        self.tell(all.map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
-        self.tell((0..400).map(|number| DesiredUpdate::IpSetRemove(format!("s:{number}").as_str().into())));
+        self.send_updates(all.map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+        self.send_updates(all.map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
+        self.send_updates((0..400).map(|number| DesiredUpdate::IpSetRemove(format!("s:{number}").as_str().into())));
         assert!(self.tables.is_empty());
     }
 }
@@ -135,9 +135,9 @@ fn a_group_of_too_many_cells_denies_alone() {
     assert!(matches!(too_many, Some(Closed::TooManyCells(1000..3000))), "{too_many:?}");
     assert!(too_many.as_ref().unwrap().to_string().contains("too many cells"));
     live.expect_closed(too_many.as_ref());
-    live.tell([policy("large", 0..10)]);
+    live.send_updates([policy("large", 0..10)]);
     live.expect_closed(None);
-    live.tell([policy("large", 0..40)]);
+    live.send_updates([policy("large", 0..40)]);
     live.expect_closed(too_many.as_ref());
     live.end();
 }
@@ -150,7 +150,7 @@ fn a_group_that_is_too_much_work_denies_alone() {
     let too_many = live.tables.closed().next().map(|(_, why)| why.clone());
     assert!(matches!(too_many, Some(Closed::TooManyCells(90_000..))), "{too_many:?}");
     live.expect_closed(too_many.as_ref());
-    live.tell([policy("large", 0..100)]);
+    live.send_updates([policy("large", 0..100)]);
     live.expect_closed(None);
     live.end();
     let mut all = Live::new(Limits::default(), 0..300);
@@ -166,18 +166,18 @@ fn a_group_about_classes_beyond_those_that_there_may_be_denies_alone() {
     let too_many = Closed::TooManyClasses(8);
     assert!(too_many.to_string().contains("8 address classes"));
     live.expect_closed(Some(&too_many));
-    live.tell([policy("large", 0..3)]);
+    live.send_updates([policy("large", 0..3)]);
     live.expect_closed(None);
     // An address gets a specific class in tables that stay.
-    live.tell([policy("large", (0..3).chain([200, 201, 202, 203]))]);
+    live.send_updates([policy("large", (0..3).chain([200, 201, 202, 203]))]);
     live.expect_closed(Some(&too_many));
-    live.tell([policy("large", 0..3)]);
+    live.send_updates([policy("large", 0..3)]);
     live.expect_closed(None);
     live.end();
 }
 
 #[test]
-fn classes_that_come_and_go_close_whoever_is_about_them() {
+fn changing_classes_close_the_groups_that_depend_on_them() {
     let mut live = Live::new(Limits { classes: 8, ..Limits::default() }, 0..5);
     live.expect_closed(None);
     let nets =
@@ -222,19 +222,19 @@ fn a_group_over_its_table_budget_denies_alone_and_names_its_policy() {
     live.expect_closed(None);
     let budget = Budget { group: 200 << 10, node: 1 << 20 };
     live.classes.set_budget(budget);
-    live.tell([]);
+    live.send_updates([]);
     // The rules of one policy may take an eighth of the budget.
     let over = |limit| Closed::Missing(Missing::TableBudget { limit, policies: vec![policy_id("large")] });
     assert!(over(budget.policy()).to_string().contains("25600 bytes"), "{}", over(budget.policy()));
     assert!(over(budget.policy()).to_string().contains("shop/large"), "{}", over(budget.policy()));
     live.expect_closed(Some(&over(budget.policy())));
-    live.tell([policy("large", 0..20)]);
+    live.send_updates([policy("large", 0..20)]);
     live.expect_closed(None);
     live.end();
 }
 
 #[test]
-fn limits_that_there_cannot_be_are_those_that_there_are() {
+fn limits_outside_the_range_are_clamped() {
     let none = Limits { cells: u32::MAX, classes: 0, ..Limits::default() };
     let mut live = Live::new(none, 0..10);
     live.expect_closed(Some(&Closed::TooManyClasses(8)));
@@ -273,21 +273,21 @@ fn trees_of_addresses_stay_within_the_blocks_that_classes_count() {
     for count in [0, 1, 10, 100, 700, nets.len()] {
         // Find the smallest bound, approximately, under which nothing is refused.
         let (mut low, mut high) = (0, 1 << 15);
-        live.tell([members(&nets[..count])]);
+        live.send_updates([members(&nets[..count])]);
         while high - low > 8 {
             let middle = usize::midpoint(low, high);
             live.classes.set_address_blocks(middle);
-            live.tell([]);
+            live.send_updates([]);
             if is_refused(&live) { low = middle } else { high = middle }
         }
         live.classes.set_address_blocks(high);
-        live.tell([]);
+        live.send_updates([]);
         assert!(!is_refused(&live));
         let taken = live.tables.block_count();
         assert!(taken as u64 <= high as u64 + live.tables.charged_blocks(), "{count}: {taken} of {high}");
         tight += usize::from(taken > high / 2);
         live.classes.set_address_blocks(usize::MAX);
-        live.tell([]);
+        live.send_updates([]);
     }
     assert!(tight >= 3, "the bound is far from the blocks that are taken");
 }

@@ -60,21 +60,21 @@ fn interface(name: &str, index: u32) -> Interface {
 }
 
 /// A node and its maps, with everything written at once.
-struct Written {
+struct WrittenNode {
     node: Node,
     maps: BTreeMap<(MapKind, u32), Vec<u8>>,
 }
 
-impl Written {
+impl WrittenNode {
     fn new(max_blocks: u32, updates: impl IntoIterator<Item = DesiredUpdate>) -> Self {
         let mut written =
             Self { node: Node::new(NodeSettings { max_blocks, ..NodeSettings::default() }), maps: BTreeMap::new() };
-        written.tell(updates);
-        written.tell([DesiredUpdate::InSync]);
+        written.send_updates(updates);
+        written.send_updates([DesiredUpdate::InSync]);
         written
     }
 
-    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
+    fn send_updates(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) {
         updates.into_iter().for_each(|update| self.node.on_update(&update).unwrap());
     }
 
@@ -150,7 +150,7 @@ fn profile(namespace: &str) -> DesiredUpdate {
 
 #[test]
 fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
-    let mut written = Written::new(
+    let mut written = WrittenNode::new(
         300,
         [profile("loud"), profile("calm"), policy("first", 100), policy("second", 60)]
             .into_iter()
@@ -161,14 +161,14 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
     }
     written.flush();
     assert_eq!(written.node.problems(), []);
-    let closed = |written: &Written| -> Vec<u32> {
+    let closed = |written: &WrittenNode| -> Vec<u32> {
         (1..=3).filter(|at| written.kind_at(*at) != 0 && written.group_at(*at) == 0).collect()
     };
     assert_eq!(closed(&written), [0; 0]);
 
     // Another namespace comes when all blocks are taken: the largest group of the namespace with
     // the most is closed.
-    written.tell([policy("third", 90), workload_of("calm", "third", "cali3", &[])]);
+    written.send_updates([policy("third", 90), workload_of("calm", "third", "cali3", &[])]);
     written.flush();
     let problems = written.node.problems();
     let [problem] = &problems[..] else { panic!("{problems:?}") };
@@ -182,20 +182,20 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
     assert_eq!(closed(&written), [1]);
 
     // The namespace has room again as soon as another group of it is smaller.
-    written.tell([policy("second", 5)]);
+    written.send_updates([policy("second", 5)]);
     written.flush();
     assert_eq!((closed(&written), written.node.problems().len()), (vec![], 0));
-    written.tell([policy("second", 60)]);
+    written.send_updates([policy("second", 60)]);
     written.flush();
     assert_eq!(closed(&written), [1]);
     // A refused group is retried when it needs less, and when another namespace leaves.
-    written.tell([policy("first", 40)]);
+    written.send_updates([policy("first", 40)]);
     written.flush();
     assert_eq!(closed(&written), [0; 0]);
-    written.tell([policy("first", 100)]);
+    written.send_updates([policy("first", 100)]);
     written.flush();
     assert_eq!(closed(&written), [1]);
-    written.tell([DesiredUpdate::WorkloadEndpointRemove(workload_id("third"))]);
+    written.send_updates([DesiredUpdate::WorkloadEndpointRemove(workload_id("third"))]);
     written.flush();
     assert_eq!((closed(&written), written.node.problems().len()), (vec![], 0));
 }
@@ -204,9 +204,9 @@ fn a_group_over_the_share_of_its_namespace_is_closed_until_there_is_room() {
 fn networks_that_workloads_may_send_from_count_for_their_namespace() {
     let net = |number: u16| Cidr::host(IpAddr::from([0x2001, 0xdb8, number, 0, 0, 0, 0, 1]));
     let many: Vec<Cidr> = (1..=40).map(net).collect();
-    let told = [profile("loud"), profile("calm"), policy("first", 1), policy("second", 100)].into_iter();
+    let updates = [profile("loud"), profile("calm"), policy("first", 1), policy("second", 100)].into_iter();
     let pods = [workload_of("loud", "first", "cali1", &many), workload_of("calm", "second", "cali2", &[net(1)])];
-    let mut written = Written::new(400, told.chain(pods));
+    let mut written = WrittenNode::new(400, updates.chain(pods));
     written.node.on_interface(interface("cali1", 1));
     written.node.on_interface(interface("cali2", 2));
     written.flush();
@@ -216,13 +216,14 @@ fn networks_that_workloads_may_send_from_count_for_their_namespace() {
     assert!(text.contains("k8s/first/eth0 (Normal, Egress) denies everything: its source networks need "), "{text}");
     assert!(!written.may_send(1, net(1).address()), "nothing, rather than anything");
     assert!(written.may_send(2, net(1).address()) && written.group_at(2) != 0 && written.group_at(1) != 0);
-    written.tell([workload_of("loud", "first", "cali1", &many[..3])]);
+    written.send_updates([workload_of("loud", "first", "cali1", &many[..3])]);
     written.flush();
     assert_eq!(written.node.problems(), []);
     assert_eq!([3, 4].map(|number| written.may_send(1, net(number).address())), [true, false]);
-    written.tell(["first", "second"].map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
-    written.tell(["first", "second"].map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
-    written.tell(["loud", "calm"].map(|of| DesiredUpdate::ProfileRemove(ProfileName::new(format!("kns.{of}")))));
+    written.send_updates(["first", "second"].map(|name| DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+    written.send_updates(["first", "second"].map(|name| DesiredUpdate::PolicyRemove(policy_id(name))));
+    written
+        .send_updates(["loud", "calm"].map(|of| DesiredUpdate::ProfileRemove(ProfileName::new(format!("kns.{of}")))));
     written.node.on_interface_gone(1);
     written.node.on_interface_gone(2);
     written.flush();
@@ -231,7 +232,7 @@ fn networks_that_workloads_may_send_from_count_for_their_namespace() {
 
 #[test]
 fn a_group_that_lacks_something_is_closed_alone() {
-    let mut written = Written::new(1000, [policy("one", 1), workload("one", "cali1"), workload("two", "cali2")]);
+    let mut written = WrittenNode::new(1000, [policy("one", 1), workload("one", "cali1"), workload("two", "cali2")]);
     written.node.on_interface(interface("cali1", 1));
     written.node.on_interface(interface("cali2", 2));
     written.flush();
@@ -241,13 +242,13 @@ fn a_group_that_lacks_something_is_closed_alone() {
     assert_eq!((problem.layer, problem.direction), (Layer::Normal, Direction::Ingress));
     assert_eq!(problem.why, Closed::Missing(Missing::Policy(policy_id("two"))));
     assert_eq!((written.group_at(1) != 0, written.group_at(2)), (true, 0));
-    written.tell([policy("two", 2)]);
+    written.send_updates([policy("two", 2)]);
     written.flush();
     assert!(written.node.problems().is_empty() && written.group_at(2) != 0);
 }
 
 #[test]
-fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
+fn indexes_and_names_follow_the_last_report() {
     let host = HostEndpointState {
         endpoint: HostEndpoint { iface: Some("eth0".parse().unwrap()), ..HostEndpoint::default() }.into(),
         tiers: [].into(),
@@ -256,11 +257,11 @@ fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
         forward_tiers: [].into(),
         qos_policies: [].into(),
     };
-    let mut written = Written::new(
+    let mut written = WrittenNode::new(
         1000,
         [policy("one", 1), workload("one", "cali1"), DesiredUpdate::HostEndpoint("host".into(), host)],
     );
-    let kinds = |written: &Written| [1, 2].map(|index| written.kind_at(index));
+    let kinds = |written: &WrittenNode| [1, 2].map(|index| written.kind_at(index));
     let (none, workload, host) = (EndpointKind::None as u32, EndpointKind::Workload as u32, EndpointKind::Host as u32);
     written.node.on_interface(interface("cali1", 1));
     written.flush();
@@ -287,7 +288,7 @@ fn an_index_and_a_name_are_whose_they_were_told_to_be_last() {
 }
 
 #[test]
-fn a_workload_sends_from_what_it_is_allowed_now() {
+fn a_workload_sends_from_its_current_addresses_only() {
     let pod = |address: &str, allowed: &str| {
         let allowed_source_prefixes = [allowed.parse().unwrap()].into();
         let endpoint = WorkloadEndpoint {
@@ -300,17 +301,17 @@ fn a_workload_sends_from_what_it_is_allowed_now() {
         DesiredUpdate::WorkloadEndpoint(workload_id("one"), state)
     };
     let all = ["10.0.0.1", "10.0.0.9", "10.9.0.1", "fd00::1", "fe80::1", "::"].map(|from| from.parse().unwrap());
-    let mut written = Written::new(1000, [pod("10.0.0.1/32", "10.9.0.0/16")]);
+    let mut written = WrittenNode::new(1000, [pod("10.0.0.1/32", "10.9.0.0/16")]);
     written.node.on_interface(interface("cali1", 1));
     written.flush();
     assert_eq!(all.map(|from| written.may_send(1, from)), [true, false, true, false, true, true]);
-    written.tell([pod("10.0.0.1/32", "::/0")]);
+    written.send_updates([pod("10.0.0.1/32", "::/0")]);
     written.flush();
     assert_eq!(all.map(|from| written.may_send(1, from)), [true, false, false, true, true, true]);
-    written.tell([pod("10.0.0.9/32", "0.0.0.0/0")]);
+    written.send_updates([pod("10.0.0.9/32", "0.0.0.0/0")]);
     written.flush();
     assert_eq!(all.map(|from| written.may_send(1, from)), [true, true, true, false, true, true]);
-    written.tell([pod("10.0.0.9/32", "10.9.0.1/32")]);
+    written.send_updates([pod("10.0.0.9/32", "10.9.0.1/32")]);
     written.flush();
     assert_eq!(all.map(|from| written.may_send(1, from)), [false, true, true, false, true, true]);
 }
@@ -336,7 +337,7 @@ fn without_reclaiming_there_is_room_for_three_changes() {
 }
 
 #[test]
-fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
+fn roots_report_untracked_policy_of_existing_endpoints() {
     let host = |name: &str, interface: &str, has_untracked: bool| {
         let tier = TierPolicies {
             name: TierName::default_tier(),
@@ -354,8 +355,9 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
         };
         DesiredUpdate::HostEndpoint(name.into(), state)
     };
-    let mut written = Written::new(1000, [policy("one", 1), host("host", "eth0", false), host("other", "eth1", true)]);
-    let flags = |written: &mut Written| {
+    let mut written =
+        WrittenNode::new(1000, [policy("one", 1), host("host", "eth0", false), host("other", "eth1", true)]);
+    let flags = |written: &mut WrittenNode| {
         written.flush();
         let current = written.number(MapKind::Current, 0, 0);
         written.number(MapKind::Roots, current, roots::FLAGS)
@@ -365,27 +367,27 @@ fn roots_tell_whether_an_endpoint_that_is_there_has_untracked_policy() {
     assert_eq!(flags(&mut written), in_force | no_untracked, "who has some is nowhere");
     written.node.on_interface(interface("eth1", 2));
     assert_eq!(flags(&mut written), in_force);
-    written.tell([host("other", "eth1", false)]);
+    written.send_updates([host("other", "eth1", false)]);
     assert_eq!(flags(&mut written), in_force | no_untracked);
-    written.tell([host("host", "eth0", true)]);
+    written.send_updates([host("host", "eth0", true)]);
     assert_eq!(flags(&mut written), in_force);
-    written.tell([host("host", "*", true)]);
+    written.send_updates([host("host", "*", true)]);
     assert_eq!(flags(&mut written), in_force | no_untracked, "an endpoint of all interfaces is not asked about it");
 }
 
 /// Returns a new node that has adopted the maps.
-fn restarted(before: &Written, updates: impl IntoIterator<Item = DesiredUpdate>) -> Written {
+fn restarted(before: &WrittenNode, updates: impl IntoIterator<Item = DesiredUpdate>) -> WrittenNode {
     restarted_at(&[("cali1", 1), ("cali2", 2)], before, updates)
 }
 
 /// The same with these interfaces.
 fn restarted_at(
     interfaces: &[(&str, u32)],
-    before: &Written,
+    before: &WrittenNode,
     updates: impl IntoIterator<Item = DesiredUpdate>,
-) -> Written {
-    let mut after = Written { node: Node::new(NodeSettings::default()), maps: before.maps.clone() };
-    after.tell(updates);
+) -> WrittenNode {
+    let mut after = WrittenNode { node: Node::new(NodeSettings::default()), maps: before.maps.clone() };
+    after.send_updates(updates);
     for (name, index) in interfaces {
         after.node.on_interface(interface(name, *index));
     }
@@ -395,20 +397,20 @@ fn restarted_at(
 }
 
 #[test]
-fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
-    let told = || [policy("one", 20), policy("other", 30), workload("one", "cali1"), workload("other", "cali2")];
-    let mut before = Written::new(1000, told());
+fn a_node_that_adopts_maps_writes_only_the_differences() {
+    let updates = || [policy("one", 20), policy("other", 30), workload("one", "cali1"), workload("other", "cali2")];
+    let mut before = WrittenNode::new(1000, updates());
     for (name, index) in [("cali2", 2), ("eth0", 3), ("cali1", 1)] {
         before.node.on_interface(interface(name, index));
         before.flush();
     }
     // Earlier changes have left their marks in the numbers.
-    before.tell([policy("one", 7)]);
+    before.send_updates([policy("one", 7)]);
     before.flush();
-    before.tell([policy("one", 20)]);
+    before.send_updates([policy("one", 20)]);
     before.flush();
 
-    let all = || told().into_iter().chain([DesiredUpdate::InSync]);
+    let all = || updates().into_iter().chain([DesiredUpdate::InSync]);
     let mut same = restarted(&before, all());
     assert!(same.node.flush().is_empty(), "nothing has changed");
     assert!(same.node.flush().is_empty() && same.node.problems().is_empty());
@@ -428,33 +430,33 @@ fn a_node_that_goes_on_with_maps_writes_only_what_differs() {
 fn policy_of_endpoints_without_an_interface_is_not_written_again_either() {
     // Each endpoint has separate groups, more than one placeholder record can hold.
     let names: Vec<String> = (1..=9).map(|number| format!("cali{number}")).collect();
-    let told = || names.iter().zip(1..).flat_map(|(name, rules)| [policy(name, rules), workload(name, name)]);
+    let updates = || names.iter().zip(1..).flat_map(|(name, rules)| [policy(name, rules), workload(name, name)]);
     for up in [0, 1, 4, 9] {
         let interfaces: Vec<(&str, u32)> = names.iter().map(String::as_str).zip(1..).take(up).collect();
-        let mut before = Written::new(1000, told());
+        let mut before = WrittenNode::new(1000, updates());
         for (name, index) in &interfaces {
             before.node.on_interface(interface(name, *index));
             before.flush();
         }
-        before.tell([policy("cali9", 7)]);
+        before.send_updates([policy("cali9", 7)]);
         before.flush();
-        before.tell([policy("cali9", 9)]);
+        before.send_updates([policy("cali9", 9)]);
         before.flush();
-        let mut same = restarted_at(&interfaces, &before, told().chain([DesiredUpdate::InSync]));
+        let mut same = restarted_at(&interfaces, &before, updates().chain([DesiredUpdate::InSync]));
         let writes: Vec<_> = same.node.flush().writes().map(|write| (write.map, write.index)).collect();
         assert_eq!(writes, [], "with {up} interfaces");
     }
 }
 
 #[test]
-fn maps_that_are_not_as_they_were_written_are_written_again_or_not_gone_on_with() {
-    let told = || [policy("one", 20), workload("one", "cali1"), DesiredUpdate::InSync];
-    let mut before = Written::new(1000, told());
+fn modified_maps_are_rewritten_or_not_adopted() {
+    let updates = || [policy("one", 20), workload("one", "cali1"), DesiredUpdate::InSync];
+    let mut before = WrittenNode::new(1000, updates());
     before.node.on_interface(interface("cali1", 1));
     before.flush();
     let adopt = |spoil: &dyn Fn(MapKind) -> bool| {
         let mut node = Node::new(NodeSettings::default());
-        told().iter().for_each(|update| node.on_update(update).unwrap());
+        updates().iter().for_each(|update| node.on_update(update).unwrap());
         node.on_interface(interface("cali1", 1));
         let read = |map: MapKind, index: u32| match before.maps.get(&(map, index)) {
             Some(value) if spoil(map) => Ok(value.iter().map(|byte| byte ^ 0x41).collect()),

@@ -112,17 +112,17 @@ fn resident_mib() -> u64 {
 }
 
 /// Applies updates, and prints the elapsed time and the number of writes.
-fn measure(what: &str, node: &mut Node, updates: impl IntoIterator<Item = DesiredUpdate>) {
+fn measure(description: &str, node: &mut Node, updates: impl IntoIterator<Item = DesiredUpdate>) {
     let updates: Vec<DesiredUpdate> = updates.into_iter().collect();
     let begin = Instant::now();
     updates.iter().for_each(|update| node.on_update(update).unwrap());
-    let told = begin.elapsed();
+    let received = begin.elapsed();
     let flush = node.flush();
     let took = begin.elapsed();
     let mut written: BTreeMap<MapKind, usize> = BTreeMap::new();
     flush.writes().for_each(|write| *written.entry(write.map).or_default() += 1);
     assert!(flush.problems().is_empty(), "{:?}", flush.problems());
-    println!("{what}: {took:?} ({told:?} until all was told), written {written:?}, {:?}", flush.sizes());
+    println!("{description}: {took:?} ({received:?} until all was told), written {written:?}, {:?}", flush.sizes());
     node.reclaim();
 }
 

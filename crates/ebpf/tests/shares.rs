@@ -206,7 +206,7 @@ fn expect_verdicts(tables: &Tables, compiled: &Compiled<'_>, pod: u16, refused: 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn groups_are_refused_by_what_there_is_and_not_by_what_was(
+    fn groups_are_refused_by_current_state_and_not_by_history(
         blocks in 60_u32..260,
         steps in prop::collection::vec((step(), prop::bool::weighted(0.7)), 1..40),
     ) {

@@ -59,7 +59,7 @@ fn count() -> u32 {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn missing_blocks_are_reported() {
     let mut blocks = Blocks::new();
     let root = blocks.assign(Cell::value(0), &[Assignment { key: &[1, 2, 3, 4], bits: 32, value: 9 }]);
     write(&mut blocks);
@@ -75,7 +75,7 @@ fn what_is_missing_is_told() {
 
 proptest! {
     #[test]
-    fn programs_find_what_is_assigned(
+    fn programs_find_assigned_values(
         nets in prop::collection::vec((any::<[u8; 4]>(), 0..=32_u8, 0..1000_u32), 0..40),
         others in prop::collection::vec(any::<[u8; 4]>(), 8),
     ) {

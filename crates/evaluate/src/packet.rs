@@ -103,6 +103,14 @@ impl Packet {
         Self::new(source, destination, protocol.number(), Payload::Icmp { icmp_type, code })
     }
 
+    /// Returns the packet with another source address, as after source translation.
+    ///
+    /// # Errors
+    /// If the address is of the other family.
+    pub fn with_source(self, source: IpAddr) -> Result<Self, MixedFamilies> {
+        Self::new(source, self.destination, self.protocol, self.payload)
+    }
+
     /// Returns the family of both addresses.
     #[must_use]
     pub fn family(&self) -> Family {

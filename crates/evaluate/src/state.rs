@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_stays_as_it_is_and_a_contradiction_is_kept() {
+    fn a_clone_is_independent_and_a_contradiction_persists() {
         let mut state = State::default();
         let members = Members::Nets(vec!["10.0.0.0/8".parse().unwrap()]);
         let set = IpSetUpdate { id: "s:1".into(), set_type: IpSetType::Net, members };

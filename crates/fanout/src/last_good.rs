@@ -61,15 +61,15 @@ impl LastGood {
             None => (None, denial.clone()),
         };
         let fallback = Fallback::of_unusable(before, denial.exists());
-        let DecodeError { path: subject, key, field, reason: what, .. } = error;
-        let problem = FieldProblem::new(Severity::Error, Position::default(), field, what);
+        let DecodeError { path: subject, key, field, reason: message, .. } = error;
+        let problem = FieldProblem::new(Severity::Error, Position::default(), field, message);
         let problem = InputProblem::new(subject, problem, fallback);
         let instead = match fallback {
             Fallback::NotNeeded | Fallback::LastGood => "its last good version stays in force",
             Fallback::Denied => "the endpoints that it may select are denied until it can be read",
             Fallback::Nothing | Fallback::Closed | Fallback::Tolerated => "it counts as deleted",
         };
-        tracing::warn!(%problem, "an object cannot be read; {instead}");
+        tracing::warn!(%problem, instead, "an object cannot be read");
         self.problems.insert(*key, (self.generation, problem));
         self.changed = true;
         update

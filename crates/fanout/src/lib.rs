@@ -22,7 +22,7 @@
 //! let listen = vec!["127.0.0.1:0".parse()?];
 //! let server = Server::start(ServerConfig { listen, ..ServerConfig::default() }, upstream)?;
 //! feed.begin_resync()?;
-//! feed.tell([Update::Ready(Some(true))], Instant::now())?;
+//! feed.send([Update::Ready(Some(true))], Instant::now())?;
 //! feed.end_resync()?;
 //!
 //! let servers = vec![server.addresses()[0].to_string()];

@@ -34,17 +34,17 @@ fn greeting(version: u8, node: &str) -> Vec<u8> {
 }
 
 #[test]
-fn clients_know_what_upstream_knows() {
+fn clients_have_the_upstream_state() {
     let (mut upstream, server) = serve(quick());
     let mut early = Client::of(server.addresses(), None);
     early.until("a resync has begun", |client| client.statuses.contains(&SyncStatus::Resync));
-    upstream.tell((0..3000).map(|number| config(&format!("P{number}"), "1")));
+    upstream.send((0..3000).map(|number| config(&format!("P{number}"), "1")));
     upstream.resync();
     early.knows(&upstream.truth);
     let mut late = Client::of(server.addresses(), None);
     late.knows(&upstream.truth);
-    upstream.tell((0..500).map(|number| config(&format!("P{number}"), "2")));
-    upstream.tell((200..400).map(|number| Update::delete(Key::GlobalConfig(format!("P{number}").as_str().into()))));
+    upstream.send((0..500).map(|number| config(&format!("P{number}"), "2")));
+    upstream.send((200..400).map(|number| Update::delete(Key::GlobalConfig(format!("P{number}").as_str().into()))));
     early.knows(&upstream.truth);
     late.knows(&upstream.truth);
     assert_eq!(early.statuses, [SyncStatus::WaitForDatastore, SyncStatus::Resync, SyncStatus::InSync]);
@@ -65,11 +65,11 @@ fn an_idle_server_gives_signs_of_life() {
 }
 
 #[test]
-fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
+fn clients_without_a_node_receive_versions_through_any_number_of_servers() {
     let (mut upstream, server) = serve(quick());
-    upstream.tell_at(config("A", "1"), "41");
-    upstream.tell_at(host_config("n", "B", "1"), "42");
-    upstream.tell([config("C", "1")]);
+    upstream.send_at(config("A", "1"), "41");
+    upstream.send_at(host_config("n", "B", "1"), "42");
+    upstream.send([config("C", "1")]);
     upstream.resync_at(|key| (*key != config("C", "1").key()).then_some("43"));
     let first = FanoutSource::new(client_config(server.addresses(), None)).unwrap();
     let second = Server::start(quick(), watch(first).unwrap()).unwrap();
@@ -77,18 +77,18 @@ fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
     let mut tool = Client::of(second.addresses(), None);
     let mut typhas = Client::from(typha.with_versions());
     let mut node = Client::of(server.addresses(), Some("n"));
-    let told = |client: &Client| client.versions.values().map(ToString::to_string).collect::<Vec<_>>();
+    let versions_of = |client: &Client| client.versions.values().map(ToString::to_string).collect::<Vec<_>>();
     for client in [&mut tool, &mut typhas] {
         client.knows(&upstream.truth);
         // A server that read the values before they were sent again keeps their first versions.
-        let versions = told(client);
+        let versions = versions_of(client);
         let is_told =
             matches!(&versions.iter().map(String::as_str).collect::<Vec<_>>()[..], ["41" | "43", "42" | "43"]);
         assert!(is_told, "{:?}", client.versions);
     }
     // Another value has another version; a new version of the same value causes no update.
-    upstream.tell_at(config("A", "2"), "50");
-    upstream.tell_at(host_config("n", "B", "1"), "51");
+    upstream.send_at(config("A", "2"), "50");
+    upstream.send_at(host_config("n", "B", "1"), "51");
     for client in [&mut tool, &mut typhas] {
         let unchanged = client.versions[&host_config("n", "B", "1").key()].clone();
         client.knows(&upstream.truth);
@@ -100,7 +100,7 @@ fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
     for server in [&server, &second] {
         let mut late = Client::of(server.addresses(), None);
         late.knows(&upstream.truth);
-        let versions = told(&late);
+        let versions = versions_of(&late);
         let is_told = matches!(&versions.iter().map(String::as_str).collect::<Vec<_>>()[..], ["50", "42" | "43"]);
         assert!(is_told, "{versions:?}");
     }
@@ -108,12 +108,12 @@ fn versions_are_told_to_who_names_no_node_through_any_number_of_servers() {
 
 /// Returns one list of servers after the other.
 #[derive(Debug)]
-struct Found {
+struct ServerLists {
     servers: Mutex<VecDeque<Vec<String>>>,
     connected: AtomicUsize,
 }
 
-impl ServerDiscovery for Found {
+impl ServerDiscovery for ServerLists {
     fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         let mut servers = self.servers.lock().expect("no panic");
         servers.pop_front().ok_or_else(|| DiscoveryError::NoServer { place: "the list".to_owned() })
@@ -125,48 +125,48 @@ impl ServerDiscovery for Found {
 }
 
 #[test]
-fn servers_are_found_before_each_connection_and_whoever_finds_them_hears_of_success() {
+fn servers_are_discovered_before_each_connection_and_success_is_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (upstream, server) = serve(quick());
     upstream.resync();
-    let found = Arc::new(Found {
+    let lists = Arc::new(ServerLists {
         servers: Mutex::new([vec![closed.to_string()], vec![server.addresses()[0].to_string()]].into()),
         connected: AtomicUsize::new(0),
     });
     let source = FanoutSource::new(client_config(&[], None)).unwrap();
-    let mut client = Client::from(source.with_discovery(Arc::clone(&found) as Arc<dyn ServerDiscovery>));
+    let mut client = Client::from(source.with_discovery(Arc::clone(&lists) as Arc<dyn ServerDiscovery>));
     client.knows(&upstream.truth);
-    assert_eq!(found.servers.lock().unwrap().len(), 0);
-    eventually("success is heard of", || found.connected.load(Ordering::Relaxed) == 1);
+    assert_eq!(lists.servers.lock().unwrap().len(), 0);
+    eventually("success is heard of", || lists.connected.load(Ordering::Relaxed) == 1);
 }
 
 #[test]
-fn what_a_server_cannot_send_is_a_problem_of_its_clients() {
+fn an_unsendable_object_is_a_problem_of_the_clients() {
     let limits = CacheLimits { value_bytes: 100, ..CacheLimits::default() };
     let (mut upstream, server) = serve(ServerConfig { limits, ..quick() });
-    upstream.tell([config("A", "1")]);
+    upstream.send([config("A", "1")]);
     upstream.resync();
     let mut client = Client::of(server.addresses(), None);
     client.knows(&upstream.truth);
-    upstream.tell([config("A", &"x".repeat(101))]);
-    let about = |what: &str| {
-        let what = what.to_owned();
-        move |client: &Client| client.problems.iter().any(|problem| problem.to_string() == what)
+    upstream.send([config("A", &"x".repeat(101))]);
+    let about = |description: &str| {
+        let description = description.to_owned();
+        move |client: &Client| client.problems.iter().any(|problem| problem.to_string() == description)
     };
     client.until("it is told", about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"));
     assert_eq!(client.problems[0].fallback, Fallback::LastGood);
     // A later client gets the problem as well.
     let mut late = Client::of(server.addresses(), None);
     late.until("it is told", |client| client.problems.len() == 1);
-    upstream.tell([config("A", "2")]);
+    upstream.send([config("A", "2")]);
     client.until("it is over", |client| client.problems.is_empty());
     client.knows(&upstream.truth);
 }
 
 #[test]
-fn a_node_is_told_what_it_needs() {
+fn a_node_receives_the_objects_that_it_needs() {
     let (mut upstream, server) = serve(quick());
-    upstream.tell([
+    upstream.send([
         config("All", "1"),
         host_config("here", "Mine", "1"),
         host_config("there", "Theirs", "1"),
@@ -217,7 +217,7 @@ fn a_node_is_told_what_it_needs() {
         ],
     ];
     for edit in edits {
-        upstream.tell(edit);
+        upstream.send(edit);
         node.knows(&expected(&upstream, false));
         router.knows(&expected(&upstream, true));
         all.knows(&upstream.truth);
@@ -226,17 +226,17 @@ fn a_node_is_told_what_it_needs() {
 }
 
 #[test]
-fn who_comes_back_is_told_what_was_missed_and_no_more() {
+fn a_returning_client_receives_only_missed_changes() {
     let (mut upstream, server) = serve(quick());
     let proxy = Proxy::to(server.addresses()[0]).unwrap();
-    upstream.tell((0..100).map(|number| config(&format!("P{number}"), "1")));
+    upstream.send((0..100).map(|number| config(&format!("P{number}"), "1")));
     upstream.resync();
     let mut client = Client::of(&[proxy.address()], Some("here"));
     client.knows(&upstream.truth);
     let sent = server.stats_of(SyncerType::Felix).bytes_sent;
     proxy.cut();
     eventually("the connection is gone", || server.stats().active == 0);
-    upstream.tell([config("P1", "2"), Update::delete(Key::GlobalConfig("P2".into()))]);
+    upstream.send([config("P1", "2"), Update::delete(Key::GlobalConfig("P2".into()))]);
     proxy.heal();
     client.knows(&upstream.truth);
     assert_eq!((client.resyncs(), client.deleted, server.stats().resumed), (1, 1, 1));
@@ -247,8 +247,8 @@ fn who_comes_back_is_told_what_was_missed_and_no_more() {
     );
     assert!(!client.unavailable.is_empty(), "the loss is told");
     // Silence is noticed, too.
-    proxy.silence();
-    upstream.tell([config("P3", "3")]);
+    proxy.hold_data();
+    upstream.send([config("P3", "3")]);
     eventually("the silent client is given up", || server.stats().silent == 1);
     proxy.heal();
     client.knows(&upstream.truth);
@@ -260,13 +260,13 @@ fn a_gap_that_the_server_does_not_know_is_closed_by_a_resync() {
     let limits = CacheLimits { log_bytes: 50, ..Default::default() };
     let (mut upstream, server) = serve(ServerConfig { limits, ..quick() });
     let proxy = Proxy::to(server.addresses()[0]).unwrap();
-    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.send([config("A", "1"), config("B", "1")]);
     upstream.resync();
     let mut client = Client::of(&[proxy.address()], Some("here"));
     client.knows(&upstream.truth);
     proxy.cut();
     eventually("the connection is gone", || server.stats().active == 0);
-    upstream.tell([Update::delete(Key::GlobalConfig("A".into())), config("C", &"x".repeat(100)), config("D", "1")]);
+    upstream.send([Update::delete(Key::GlobalConfig("A".into())), config("C", &"x".repeat(100)), config("D", "1")]);
     eventually("all is published", || server.hub().stats().entries == 3);
     proxy.heal();
     client.knows(&upstream.truth);
@@ -274,9 +274,9 @@ fn a_gap_that_the_server_does_not_know_is_closed_by_a_resync() {
 }
 
 #[test]
-fn a_server_that_restarts_deletes_nothing_before_it_knows() {
+fn a_restarted_server_deletes_nothing_before_it_is_in_sync() {
     let (mut upstream, server) = serve(quick());
-    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.send([config("A", "1"), config("B", "1")]);
     upstream.resync();
     let address = server.addresses()[0];
     let mut client = Client::of(&[address], Some("here"));
@@ -291,22 +291,22 @@ fn a_server_that_restarts_deletes_nothing_before_it_knows() {
         client.listen(Duration::from_millis(10));
     }
     assert_eq!((client.deleted, client.known.len()), (0, 2));
-    again.tell([config("B", "1"), config("C", "1")]);
+    again.send([config("B", "1"), config("C", "1")]);
     again.resync();
     client.knows(&again.truth);
     assert_eq!((client.deleted, server.stats().accepted), (1, 1));
 }
 
 #[test]
-fn everything_is_told_again_when_asked() {
+fn everything_is_resent_on_request() {
     let (mut upstream, server) = serve(quick());
-    upstream.tell([config("A", "1"), config("B", "1")]);
+    upstream.send([config("A", "1"), config("B", "1")]);
     upstream.resync();
     let mut client = Client::of(server.addresses(), Some("here"));
     client.knows(&upstream.truth);
     for _ in 0..3 {
         client.restart();
-        upstream.tell([config("A", "2")]);
+        upstream.send([config("A", "2")]);
         client.knows(&upstream.truth);
     }
     // A restart works while no server is running, too.
@@ -316,20 +316,20 @@ fn everything_is_told_again_when_asked() {
     client.restart();
     let (mut upstream, watching) = Upstream::new();
     let server = Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
-    upstream.tell([config("C", "1")]);
+    upstream.send([config("C", "1")]);
     upstream.resync();
     client.knows(&upstream.truth);
     drop(server);
 }
 
 #[test]
-fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
+fn a_slow_client_is_disconnected_and_delays_no_other_client() {
     let behind = ServerConfig { max_bytes_behind: 8_000_000, grace: Duration::ZERO, ..quick() };
     let stuck = ServerConfig { write_timeout: Duration::from_millis(700), ..quick() };
     // One client reads almost nothing, the other nothing at all.
     for (server_config, trickles) in [(behind, true), (stuck, false)] {
         let (mut upstream, server) = serve(ServerConfig { heartbeat: Duration::from_secs(10), ..server_config });
-        upstream.tell([config("A", "1")]);
+        upstream.send([config("A", "1")]);
         upstream.resync();
         let mut quick = Client::of(server.addresses(), None);
         quick.knows(&upstream.truth);
@@ -348,7 +348,7 @@ fn who_is_too_slow_is_cut_off_and_holds_up_nobody() {
                 break;
             }
             assert!(Instant::now() < until, "{:?}", server.stats());
-            upstream.tell([config("A", &format!("{number}{noise}"))]);
+            upstream.send([config("A", &format!("{number}{noise}"))]);
             if trickles {
                 let _ = slow.read(&mut [0; 1024]);
             }
@@ -364,7 +364,7 @@ fn a_server_that_ends_sends_its_clients_elsewhere() {
     let (mut upstream, first) = serve(quick());
     let (mut upstream2, second) = serve(quick());
     for upstream in [&mut upstream, &mut upstream2] {
-        upstream.tell([config("A", "1")]);
+        upstream.send([config("A", "1")]);
         upstream.resync();
     }
     let servers = [first.addresses()[0], second.addresses()[0]];
@@ -377,7 +377,7 @@ fn a_server_that_ends_sends_its_clients_elsewhere() {
     assert!(started.elapsed() < Duration::from_secs(30), "nobody had to be thrown out");
     assert_eq!(first.stats().active, 0);
     drop(first);
-    upstream2.tell([config("A", "2")]);
+    upstream2.send([config("A", "2")]);
     for client in &mut clients {
         client.knows(&upstream2.truth);
         assert_eq!(client.deleted, 0);
@@ -392,7 +392,7 @@ fn more_than_a_share_are_sent_elsewhere_and_too_many_refused() {
     let (mut upstream, first) = serve(share);
     let (mut upstream2, second) = serve(ServerConfig { max_connections: 3, ..quick() });
     for upstream in [&mut upstream, &mut upstream2] {
-        upstream.tell([config("A", "1")]);
+        upstream.send([config("A", "1")]);
         upstream.resync();
     }
     let servers = [first.addresses()[0], second.addresses()[0]];
@@ -420,9 +420,9 @@ fn answer(server: SocketAddr, greeting: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn one_client_too_many_is_told_why() {
+fn a_client_over_the_limit_receives_the_reason() {
     let (mut upstream, server) = serve(ServerConfig { max_connections: 1, ..quick() });
-    upstream.tell([config("A", "1")]);
+    upstream.send([config("A", "1")]);
     upstream.resync();
     let mut first = Client::of(server.addresses(), None);
     first.knows(&upstream.truth);
@@ -431,9 +431,9 @@ fn one_client_too_many_is_told_why() {
     second.until("it is told why", |client| client.unavailable.iter().any(|why| why.contains("too many connections")));
 
     let (mut felix, greeting) = ClientSession::new(typha::ClientHello::default(), ClientSession::limits());
-    let mut said = Vec::new();
-    felix.received(&answer(server.addresses()[0], &greeting).unwrap(), &mut said).unwrap();
-    let [ClientAction::Welcome(welcome)] = &said[..] else { panic!("{said:?}") };
+    let mut actions = Vec::new();
+    felix.received(&answer(server.addresses()[0], &greeting).unwrap(), &mut actions).unwrap();
+    let [ClientAction::Welcome(welcome)] = &actions[..] else { panic!("{actions:?}") };
     assert!(welcome.version.contains("too many connections"), "{}", welcome.version);
     assert_eq!(server.stats().active, 1);
     drop(first);
@@ -441,7 +441,7 @@ fn one_client_too_many_is_told_why() {
 }
 
 #[test]
-fn clients_too_many_that_say_nothing_take_no_more_than_their_share() {
+fn silent_clients_over_the_limit_take_no_more_than_their_share() {
     let patience = Duration::from_secs(1);
     let (_upstream, server) = serve(ServerConfig { max_connections: 0, handshake_timeout: patience, ..quick() });
     let connect = || {
@@ -462,8 +462,8 @@ fn clients_too_many_that_say_nothing_take_no_more_than_their_share() {
     let started = Instant::now();
     assert!(silent.into_iter().all(ends));
     assert!(started.elapsed() < patience + support::SOON);
-    let told = String::from_utf8_lossy(&answer(server.addresses()[0], &greeting(1, "")).unwrap()).into_owned();
-    assert!(told.contains("too many connections"), "there is room to tell others: {told}");
+    let text = String::from_utf8_lossy(&answer(server.addresses()[0], &greeting(1, "")).unwrap()).into_owned();
+    assert!(text.contains("too many connections"), "there is room to tell others: {text}");
 }
 
 /// Three silent connections of one address take its share of connections before the hello. They
@@ -472,7 +472,7 @@ fn clients_too_many_that_say_nothing_take_no_more_than_their_share() {
 fn an_address_with_silent_connections_gets_no_more_and_others_do() {
     let (mut upstream, server) =
         serve(ServerConfig { max_per_address: 24, handshake_timeout: Duration::from_secs(30), ..quick() });
-    upstream.tell([config("A", "1")]);
+    upstream.send([config("A", "1")]);
     upstream.resync();
     let server_address = server.addresses()[0];
     let mut silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(server_address).unwrap()).collect();
@@ -493,9 +493,9 @@ fn an_address_with_silent_connections_gets_no_more_and_others_do() {
 }
 
 #[test]
-fn what_is_not_a_client_is_sent_away_in_time() {
+fn a_peer_without_the_protocol_is_disconnected_in_time() {
     let (mut upstream, server) = serve(quick());
-    upstream.tell([config("A", "1")]);
+    upstream.send([config("A", "1")]);
     upstream.resync();
     let hello = greeting(1, "");
     let mut huge = MAGIC.to_vec();
@@ -518,17 +518,17 @@ fn what_is_not_a_client_is_sent_away_in_time() {
         ("too many messages", &chatty),
         ("a version to come", &greeting(2, "")),
     ];
-    for (what, bytes) in bad {
+    for (description, bytes) in bad {
         let mut stream = TcpStream::connect(server.addresses()[0]).unwrap();
         stream.set_read_timeout(Some(support::SOON)).unwrap();
         let started = Instant::now();
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let end = stream.read_to_end(&mut answer);
-        assert!(!matches!(&end, Err(error) if error.kind() == ErrorKind::WouldBlock), "{what}");
-        assert!(started.elapsed() < Duration::from_secs(15), "{what}: {:?}", started.elapsed());
-        if what == "a version to come" {
-            assert!(String::from_utf8_lossy(&answer).contains("version of the protocol"), "{what}");
+        assert!(!matches!(&end, Err(error) if error.kind() == ErrorKind::WouldBlock), "{description}");
+        assert!(started.elapsed() < Duration::from_secs(15), "{description}: {:?}", started.elapsed());
+        if description == "a version to come" {
+            assert!(String::from_utf8_lossy(&answer).contains("version of the protocol"), "{description}");
         }
     }
     eventually("all are gone", || server.stats().active == 0);

@@ -86,7 +86,7 @@ impl SourceUnderTest for UnderTest {
     }
 
     fn partition(&mut self) {
-        self.proxy.silence();
+        self.proxy.hold_data();
     }
 
     fn heal(&mut self) {

@@ -59,7 +59,7 @@ impl Store {
             let (feed, watching) = channel();
             feed.begin_resync().unwrap();
             let objects = of_syncer.objects.iter().map(|(path, (text, version))| object(path, text, version));
-            feed.tell(objects, Instant::now()).unwrap();
+            feed.send(objects, Instant::now()).unwrap();
             feed.end_resync().unwrap();
             of_syncer.feed = Some(feed);
             Ok(watching)
@@ -73,14 +73,14 @@ impl Store {
     fn put(&self, syncer: SyncerType, path: &str, text: &str, version: &str) {
         self.with(syncer, |of_syncer| {
             of_syncer.objects.insert(path.into(), (text.into(), version.into()));
-            of_syncer.tell(object(path, text, version));
+            of_syncer.send(object(path, text, version));
         });
     }
 
     fn delete(&self, syncer: SyncerType, path: &str) {
         self.with(syncer, |of_syncer| {
             if of_syncer.objects.remove(path).is_some() {
-                of_syncer.tell(Update::SyncerObject(path.into(), None));
+                of_syncer.send(Update::SyncerObject(path.into(), None));
             }
         });
     }
@@ -103,9 +103,9 @@ impl Store {
 }
 
 impl OfSyncer {
-    fn tell(&self, update: Update) {
+    fn send(&self, update: Update) {
         // A source that is no longer read has no receiver.
-        let _ = self.feed.as_ref().map(|feed| feed.tell([update], Instant::now()));
+        let _ = self.feed.as_ref().map(|feed| feed.send([update], Instant::now()));
     }
 }
 
@@ -135,17 +135,17 @@ impl Reader {
         reader
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    fn until(&mut self, description: &str, holds: impl Fn(&Self) -> bool) {
         let until = Instant::now() + SOON;
         let mut buffer = vec![0; 64 * 1024];
         while !holds(self) {
-            assert!(Instant::now() < until, "{what}: {:?} {:?}", self.statuses, self.texts());
+            assert!(Instant::now() < until, "{description}: {:?} {:?}", self.statuses, self.texts());
             match self.stream.read(&mut buffer) {
-                Ok(0) => panic!("{what}: the server has hung up"),
+                Ok(0) => panic!("{description}: the server has hung up"),
                 Ok(count) => self.take(&buffer[..count]),
                 Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
                 }
-                Err(error) => panic!("{what}: {error}"),
+                Err(error) => panic!("{description}: {error}"),
             }
         }
     }
@@ -185,16 +185,16 @@ fn serve(config: ServerConfig, store: &Store) -> (Upstream, Server) {
     (upstream, server)
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(description: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + SOON;
     while !holds() {
-        assert!(Instant::now() < until, "{what}");
+        assert!(Instant::now() < until, "{description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn each_syncer_is_served_what_is_its_own() {
+fn each_syncer_is_served_its_own_objects() {
     let store = Store::default();
     for syncer in OTHERS {
         store.put(syncer, &node(syncer.as_str()), &format!(r#"{{"of":"{syncer}"}}"#), "7");
@@ -203,7 +203,7 @@ fn each_syncer_is_served_what_is_its_own() {
     store.put(SyncerType::Bgp, pool, r#"{"cidr":"10.0.0.0/16"}"#, "9");
     let (mut upstream, server) = serve(quick(), &store);
     let address = server.addresses()[0];
-    upstream.tell([config("LogSeverityScreen", "Info"), workload("n1", "web", "10.0.0.1/32")]);
+    upstream.send([config("LogSeverityScreen", "Info"), workload("n1", "web", "10.0.0.1/32")]);
     for syncer in OTHERS {
         let mut reader = Reader::in_sync(address, syncer);
         assert_eq!(reader.welcome.as_ref().unwrap().syncer_type, syncer.as_str());
@@ -233,7 +233,7 @@ fn each_syncer_is_served_what_is_its_own() {
 /// A new version of an unchanged value causes no update (`WouldBeNoOp` of
 /// `typha/pkg/syncproto/sync_proto.go`).
 #[test]
-fn another_version_of_the_same_is_not_told() {
+fn another_version_of_an_equal_value_is_not_sent() {
     let store = Store::default();
     store.put(SyncerType::Bgp, &node("n1"), "{}", "1");
     let (_upstream, server) = serve(quick(), &store);
@@ -283,7 +283,7 @@ fn each_syncer_has_figures_of_its_own() {
     let config = ServerConfig { syncer_linger: Duration::from_millis(100), ..quick() };
     let (mut upstream, server) = serve(config, &store);
     let address = server.addresses()[0];
-    upstream.tell([support::config("A", "1"), support::config("B", "1")]);
+    upstream.send([support::config("A", "1"), support::config("B", "1")]);
     let mut felix = Reader::in_sync(address, SyncerType::Felix);
     felix.until("both parameters", |felix| felix.objects.len() == 2);
     let mut bgp = Reader::in_sync(address, SyncerType::Bgp);
@@ -294,7 +294,7 @@ fn each_syncer_has_figures_of_its_own() {
     for reader in [&mut bgp, &mut other] {
         reader.until("all nodes", |reader| reader.objects.len() == 3);
     }
-    upstream.tell([support::config("A", "2")]);
+    upstream.send([support::config("A", "2")]);
     felix.until("a change", |felix| felix.texts().values().any(|text| text.contains('2')));
 
     let of = |syncer| server.stats_of(syncer);
@@ -353,7 +353,7 @@ fn refusal(server: SocketAddr, syncer_type: &str) -> String {
 }
 
 #[test]
-fn clients_that_want_what_is_not_served_are_told_so() {
+fn clients_of_an_unserved_syncer_are_refused() {
     let store = Store::default();
     let (_upstream, server) = serve(quick(), &store);
     for unknown in ["Felix", "bpg", "confd"] {
@@ -394,9 +394,9 @@ fn a_source_that_cannot_be_begun() {
 }
 
 /// Numbers that look random.
-struct Chance(u64);
+struct PseudoRandom(u64);
 
-impl Chance {
+impl PseudoRandom {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % limit
@@ -404,23 +404,23 @@ impl Chance {
 }
 
 #[test]
-fn clients_believe_what_the_store_holds_after_any_history() {
+fn clients_match_the_store_after_any_history() {
     for seed in 0..4 {
         let store = Store::default();
         let config = ServerConfig { syncer_linger: Duration::from_millis(20), ..quick() };
         let (mut upstream, server) = serve(config, &store);
         let address = server.addresses()[0];
-        let mut chance = Chance(seed);
+        let mut random = PseudoRandom(seed);
         let mut readers: Vec<(SyncerType, Reader)> = Vec::new();
         for step in 0..400 {
-            let syncer = OTHERS[chance.below(OTHERS.len())];
-            let path = node(&format!("n{}", chance.below(12)));
-            match chance.below(20) {
+            let syncer = OTHERS[random.below(OTHERS.len())];
+            let path = node(&format!("n{}", random.below(12)));
+            match random.below(20) {
                 0 if readers.len() < 6 => readers.push((syncer, Reader::new(address, syncer))),
-                1 if !readers.is_empty() => drop(readers.swap_remove(chance.below(readers.len()))),
+                1 if !readers.is_empty() => drop(readers.swap_remove(random.below(readers.len()))),
                 2..=7 => store.delete(syncer, &path),
-                8 => upstream.tell([support::config("P", &step.to_string())]),
-                _ => store.put(syncer, &path, &format!(r#"{{"step":{}}}"#, chance.below(5)), &step.to_string()),
+                8 => upstream.send([support::config("P", &step.to_string())]),
+                _ => store.put(syncer, &path, &format!(r#"{{"step":{}}}"#, random.below(5)), &step.to_string()),
             }
         }
         for (syncer, reader) in &mut readers {

@@ -48,7 +48,7 @@ fn without_certificate(server: std::net::SocketAddr, authority: &Path) -> String
 }
 
 #[test]
-fn only_who_is_meant_is_served() {
+fn only_clients_with_an_accepted_name_are_served() {
     let folder = tempfile::tempdir().unwrap();
     let [right, wrong] = [(); 2].map(|()| Authority::new().unwrap());
     let issue = |by: &Authority, who: &str, name: &str| by.issue(folder.path(), who, name, None).unwrap();
@@ -59,7 +59,7 @@ fn only_who_is_meant_is_served() {
     let (ours, theirs) = (&felix.authority, &forged.authority);
 
     let (mut upstream, server) = serve(ServerConfig { tls: tls(&serving, ours, "felix"), ..quick() });
-    upstream.tell([config("A", "1")]);
+    upstream.send([config("A", "1")]);
     upstream.resync();
     let client = |tls| Client::with(ClientConfig { tls, ..client_config(server.addresses(), None) });
     let mut good = client(tls(&felix, ours, "typha-server"));
@@ -84,20 +84,20 @@ fn only_who_is_meant_is_served() {
         stranger.until(who, |stranger| stranger.unavailable.iter().any(|reason| reason.contains(why)));
         eventually(who, || server.stats().handshakes_failed > failed);
         assert!(stranger.known.is_empty() && !stranger.in_sync(), "{who}");
-        upstream.tell([config("A", &number.to_string())]);
+        upstream.send([config("A", &number.to_string())]);
         good.knows(&upstream.truth);
     }
 
     let failed = server.stats().handshakes_failed;
-    let told = without_certificate(server.addresses()[0], ours);
-    assert!(told.contains("CertificateRequired"), "{told}");
+    let answer = without_certificate(server.addresses()[0], ours);
+    assert!(answer.contains("CertificateRequired"), "{answer}");
     let mut plain = TcpStream::connect(server.addresses()[0]).unwrap();
     plain.write_all(&MAGIC).unwrap();
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(&MAGIC), "{answer:?}");
     eventually("both have failed", || server.stats().handshakes_failed >= failed + 2);
-    upstream.tell([config("A", "last")]);
+    upstream.send([config("A", "last")]);
     good.knows(&upstream.truth);
     assert_eq!((good.resyncs(), good.unavailable.len()), (1, 0), "who is served notices nothing");
 }

@@ -1,4 +1,4 @@
-//! Connections between the same kinds of ends, counted together.
+//! Aggregates of connections between the same groups of ends.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use tortie_model::{Direction, Labels, NetworkSetName};
 use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
 
-/// A kind of end: what ends have in common whose connections are counted together.
+/// Group of ends whose connections are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum EndGroup {
-    /// The workloads of a namespace whose names were made from one, which then ends in `*`; or one workload.
+    /// Workloads of a namespace whose names were generated from one prefix, or a single workload.
     Workloads {
         /// The namespace; empty if it has none.
         namespace: Arc<str>,
-        /// The name.
+        /// The prefix, followed by `*`; or the name.
         name: Arc<str>,
     },
     /// A node.
@@ -30,69 +30,69 @@ pub enum EndGroup {
     Public,
 }
 
-/// What is known of an end besides its name.
+/// Known properties of an end besides its name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Described<'a> {
-    /// What the name of a workload was made from.
+    /// Prefix from which the name of a workload was generated.
     pub generate_name: Option<&'a str>,
     /// The labels of a workload or network set itself, without those of its profiles.
     pub labels: Option<&'a Labels>,
 }
 
-/// What connections have in common that are counted together.
+/// Common properties of connections that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AggregateKey {
-    /// Whether this is said by the end that they come from (egress) or the one that they go to (ingress).
+    /// Reporting end: source (egress) or destination (ingress).
     pub reporter: Direction,
-    /// Whether it is said by host endpoints of the node, for the node itself or for what it forwards, and not by the workload
-    /// at that end.
+    /// True if host endpoints of the node report, for the node itself or for forwarded traffic, and
+    /// not the workload at that end.
     pub at_host: bool,
-    /// Where they come from.
+    /// Group of the sources.
     pub source: EndGroup,
-    /// Where they go.
+    /// Group of the destinations.
     pub destination: EndGroup,
-    /// The Service by which they came.
+    /// The Service to which they were sent.
     pub service: Option<ServicePortName>,
     /// The number of the protocol.
     pub protocol: u8,
-    /// The destination port, behind any translation.
+    /// The destination port after any translation.
     pub port: Option<u16>,
-    /// Whether this end let them pass.
+    /// True if this end allowed them.
     pub allowed: bool,
-    /// What decided at this end.
+    /// Deciding rules at this end.
     pub trail: Trail,
 }
 
-/// Connections that have something in common, over some time.
+/// Counts of connections with common properties in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
-    /// What they have in common.
+    /// The common properties.
     pub key: AggregateKey,
-    /// From when.
+    /// Start of the interval.
     pub from: Time,
-    /// Until when.
+    /// End of the interval.
     pub until: Time,
-    /// How many began.
+    /// Number of connections that began.
     pub started: u64,
-    /// How many ended.
+    /// Number of connections that ended.
     pub ended: u64,
-    /// How many there were, at the end or until they ended before.
+    /// Number of connections that were open at any time in the interval.
     pub live: u64,
-    /// How often policy decided.
+    /// Number of policy decisions.
     pub attempts: u64,
-    /// What went both ways.
+    /// Traffic in both directions.
     pub traffic: Traffic,
-    /// The labels that all sources had.
+    /// Labels common to all sources.
     pub source_labels: Labels,
-    /// The labels that all destinations had.
+    /// Labels common to all destinations.
     pub destination_labels: Labels,
-    /// What staged policies would have said of the latest one at this end.
+    /// Verdicts of staged policies on the latest connection at this end.
     pub staged: Vec<StagedVerdict>,
-    /// The ends of the latest one.
+    /// The latest connection.
     pub latest: Flow,
 }
 
-/// Counts connections together, from one time to the next.
+/// Aggregates connections in consecutive intervals.
 #[derive(Debug)]
 pub struct Aggregator {
     from: Time,
@@ -103,25 +103,26 @@ pub struct Aggregator {
 
 #[derive(Debug)]
 struct Group {
-    /// Those that had begun and not ended when this interval began.
+    /// Connections open at the start of the interval.
     open: u64,
     started: u64,
     ended: u64,
     attempts: u64,
     traffic: Traffic,
-    /// Those that all sources and all destinations had since the interval began; `None` until one is counted.
+    /// Labels common to all sources and to all destinations since the start of the interval; `None`
+    /// until one is counted.
     labels: Option<[Labels; 2]>,
     latest: Flow,
 }
 
 impl Aggregator {
-    /// Begins to count, at most so many groups at once.
+    /// Returns an aggregator with at most `limit` groups at once.
     #[must_use]
     pub fn new(now: Time, limit: usize) -> Self {
         Self { from: now, groups: AHashMap::new(), limit, dropped: 0 }
     }
 
-    /// Counts an event. `describe` says what is known of an end.
+    /// Counts an event. `describe` returns the known properties of an end.
     pub fn add<'a>(&mut self, event: &Event, describe: impl Fn(&Name) -> Described<'a>) {
         let flow = &event.flow;
         let ends = [&flow.source, &flow.destination].map(|end| (end, describe(&end.name)));
@@ -180,7 +181,7 @@ impl Aggregator {
         group.latest.clone_from(&event.flow);
     }
 
-    /// Takes the counts since the last call, in no order, and drops groups without open
+    /// Returns the counts since the last call, in no order, and drops groups without open
     /// connections.
     pub fn take(&mut self, now: Time) -> Vec<Aggregate> {
         let from = std::mem::replace(&mut self.from, now);
@@ -205,7 +206,8 @@ impl Aggregator {
                     latest: group.latest.clone(),
                 });
             }
-            // Beginnings are not counted of connections that were there before, or while there was no room for the group.
+            // More connections may end than began: the start is not counted of connections that are older than this
+            // aggregator, or that began while there was no room for the group.
             group.open = live.saturating_sub(group.ended);
             (group.started, group.ended, group.attempts) = (0, 0, 0);
             group.traffic = Traffic::default();
@@ -214,15 +216,15 @@ impl Aggregator {
         taken
     }
 
-    /// Events for which there was no room.
+    /// Returns the number of events for which there was no room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
 
-/// Takes away what others do not have as well.
-#[expect(clippy::expect_used, reason = "labels are only taken away")]
+/// Removes the labels that `others` lacks.
+#[expect(clippy::expect_used, reason = "labels are only removed")]
 fn keep_common(common: &mut Labels, others: Option<&Labels>) {
     if common.is_empty() || others.is_some_and(|others| *others == *common) {
         return;

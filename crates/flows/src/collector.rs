@@ -1,7 +1,7 @@
-//! From packets that rules logged and connections that the kernel tracks to connections by name.
+//! Derives connections by name from logged packets and conntrack entries.
 
-mod asked;
 mod passed;
+mod policy_queries;
 mod tracked;
 
 use std::collections::VecDeque;
@@ -24,19 +24,21 @@ use crate::trail::Trail;
 use passed::Logging;
 use tracked::{InKernel, Tracked};
 
-/// How long what belongs to a new connection may take to arrive: the rules of both ends, and that it is tracked.
+/// Time within which the facts about a new connection arrive: the deciding rules of both ends, and
+/// its conntrack entry.
 const SETTLE: Duration = Duration::from_millis(300);
-/// How long an attempt is waited for to come again, as long as no connection comes of it.
+/// Time without a further packet after which an attempt ends, if the kernel tracks no connection
+/// for it.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often those that have been idle for so long are looked for.
+/// Interval between searches for idle attempts.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// How much is kept.
+/// Limits of the kept state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections and attempts at once; about 300 bytes each. Others are counted only.
+    /// Maximum number of connections and attempts at once; about 300 bytes each. Further ones are only counted.
     pub connections: usize,
-    /// Rules that are counted one by one.
+    /// Maximum number of rules with separate counts.
     pub rules: usize,
 }
 
@@ -47,13 +49,14 @@ impl Default for Limits {
     }
 }
 
-/// What decided about a packet that was logged.
+/// Decision about a logged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Decision<'a> {
-    /// A rule, as rendered (see [`tortie_rules::rule_prefix`]). What passed the packet on to it is told as well, before it.
+    /// Log prefix of a rendered rule (see [`tortie_rules::rule_prefix`]). Rules that passed the
+    /// packet on are logged before it.
     Prefix(&'a str),
-    /// This, or nothing that is known. What passed the packet on to it is not told.
+    /// The deciding rule, if known. Rules that passed the packet on are not logged.
     Hit(Option<&'a Arc<Hit>>),
 }
 
@@ -64,33 +67,34 @@ pub struct LoggedPacket<'a> {
     pub id: FlowId,
     /// Its length in bytes, with the IP header.
     pub length: u32,
-    /// What decided.
+    /// The decision.
     pub by: Decision<'a>,
 }
 
-/// A connection that the kernel tracks.
+/// A conntrack event or listed entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionNews {
-    /// Which.
+pub struct ConnectionReport {
+    /// Identity of the connection.
     pub id: FlowId,
-    /// Address and port that it was sent to, where these are translated.
+    /// Original destination address and port, if translated.
     pub sent_to: Option<(IpAddr, Option<u16>)>,
-    /// What went both ways since it began, if the kernel counts that.
+    /// Traffic in both directions since its beginning, if the kernel counts it.
     pub traffic: Option<Traffic>,
 }
 
-/// What became of what was told.
+/// Counters of a collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Connections and attempts that are kept now.
+    /// Connections and attempts kept now.
     pub connections: usize,
-    /// Those for which there was no room.
+    /// Connections and attempts for which there was no room.
     pub no_room: u64,
-    /// Packets of which is not known what decided: logged by other rules, or by rules that have been gone for long.
+    /// Packets whose deciding rule is unknown: logged by other rules, or by rules that were removed
+    /// long ago.
     pub unknown_rules: u64,
 }
 
-/// Follows the connections of the workloads and host endpoints of a node. See the crate's documentation.
+/// Tracks the connections of the workloads and host endpoints of a node. See the crate's documentation.
 #[derive(Debug)]
 pub struct Collector {
     names: Names,
@@ -98,10 +102,10 @@ pub struct Collector {
     evaluator: Evaluator,
     counts: RuleCounts,
     flows: AHashMap<FlowId, Tracked>,
-    /// Those that are not told yet, and when they are to be.
+    /// Connections whose start is not reported yet, and the times when it is due.
     settling: VecDeque<(Time, FlowId)>,
     events: Vec<Event>,
-    /// Counts the listings of tracked connections.
+    /// Number of the current conntrack listing.
     listing: u32,
     swept: Time,
     previews: bool,
@@ -112,7 +116,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Of a node of which nothing is known yet. `previews`: whether staged policies are asked.
+    /// Returns a collector for a node without known state. `previews`: whether staged policies are evaluated.
     #[must_use]
     pub fn new(settings: Settings, previews: bool, limits: Limits) -> Self {
         Self {
@@ -132,12 +136,12 @@ impl Collector {
         }
     }
 
-    /// Takes a change of an object of the cluster; by these, addresses are named.
+    /// Takes a change of an object of the cluster, from which the owners of addresses are known.
     pub fn on_update(&mut self, update: &Update) {
         self.names.on_update(update);
     }
 
-    /// Takes the state that this node enforces now, and the changes that led to it, at least those that name rules
+    /// Takes the state that this node enforces now, and the changes since the last one, at least those that name rules
     /// ([`names_rules`](crate::names_rules)).
     pub fn on_desired<'a>(&mut self, state: State, changes: impl IntoIterator<Item = &'a DesiredUpdate>) {
         for update in changes {
@@ -151,14 +155,14 @@ impl Collector {
         self.evaluator.set_state(state);
     }
 
-    /// The state that this node enforces.
+    /// Returns the state that this node enforces.
     #[must_use]
     pub fn state(&self) -> &State {
         self.evaluator.state()
     }
 
-    /// Takes a packet that was logged. What the kernel said of connections until then must have been told before, so that
-    /// a packet is not taken for one of an earlier connection.
+    /// Takes a logged packet. The caller passes earlier conntrack events of the kernel first, so
+    /// that a packet is not attributed to an earlier connection.
     pub fn on_packet(&mut self, logged: &LoggedPacket<'_>, now: Time) {
         let hit = match logged.by {
             Decision::Prefix(prefix) => self.hits.read(prefix),
@@ -170,7 +174,7 @@ impl Collector {
         };
         let at_workload = self.is_at_workload(&hit, &logged.id.packet);
         let passed = match logged.by {
-            // Each rule that passes on logs that itself.
+            // Each rule that passes a packet on logs this itself.
             Decision::Prefix(_) => Vec::new(),
             Decision::Hit(_) => self.passed_before(&hit, &logged.id.packet, at_workload),
         };
@@ -185,9 +189,9 @@ impl Collector {
         if !self.flows.contains_key(&logged.id) && !self.begin(&logged.id, None, now) {
             return;
         }
-        let tracked = kept(&mut self.flows, &logged.id);
+        let tracked = tracked_mut(&mut self.flows, &logged.id);
         tracked.last_seen = now;
-        let before = tracked.is_told.then(|| tracked.clone());
+        let before = tracked.is_reported.then(|| tracked.clone());
         let trail = match hit.direction {
             _ if !at_workload => &mut tracked.host,
             Direction::Ingress => &mut tracked.ingress,
@@ -199,12 +203,12 @@ impl Collector {
             differs |= trail.add(hit);
         }
         if differs && leaves {
-            // What decides behind it does so again.
+            // The rules after it decide again.
             tracked.ingress = Trail::default();
             tracked.host = Trail::default();
         }
-        let told_otherwise = differs && before.is_some();
-        if told_otherwise {
+        let decision_changed = differs && before.is_some();
+        if decision_changed {
             tracked.begin_again(self.names.ends(logged.id.packet.source(), logged.id.packet.destination()), now);
             self.settling.push_back((now + SETTLE, logged.id));
         }
@@ -212,63 +216,64 @@ impl Collector {
             tracked.denials += 1;
             tracked.traffic.original += dropped;
         }
-        if let Some(before) = before.filter(|_| told_otherwise) {
+        if let Some(before) = before.filter(|_| decision_changed) {
             self.push(before.event(&logged.id, Stage::Ended, now));
         }
     }
 
-    /// The kernel tracks a new connection.
-    pub fn on_new(&mut self, news: &ConnectionNews, now: Time) {
-        if let Some(tracked) = self.flows.get_mut(&news.id) {
-            if tracked.in_kernel != InKernel::No && tracked.is_told {
-                // That the earlier one ended was not heard. What the rules said may be about this one.
-                let ended = tracked.clone().event(&news.id, Stage::Ended, now);
-                tracked.begin_again(self.names.ends(news.id.packet.source(), news.id.packet.destination()), now);
-                self.settling.push_back((now + SETTLE, news.id));
+    /// Takes the event of a new conntrack entry.
+    pub fn on_new(&mut self, report: &ConnectionReport, now: Time) {
+        if let Some(tracked) = self.flows.get_mut(&report.id) {
+            if tracked.in_kernel != InKernel::No && tracked.is_reported {
+                // The end of the earlier connection was not reported. The logged rules may belong
+                // to this one.
+                let ended = tracked.clone().event(&report.id, Stage::Ended, now);
+                tracked.begin_again(self.names.ends(report.id.packet.source(), report.id.packet.destination()), now);
+                self.settling.push_back((now + SETTLE, report.id));
                 self.push(ended);
             }
-        } else if !self.may_concern(&news.id.packet) || !self.begin(&news.id, news.sent_to, now) {
+        } else if !self.may_concern(&report.id.packet) || !self.begin(&report.id, report.sent_to, now) {
             return;
         }
-        self.note(news, now);
+        self.note(report, now);
     }
 
-    /// The kernel has forgotten a connection.
-    pub fn on_end(&mut self, news: &ConnectionNews, now: Time) {
-        if !self.flows.contains_key(&news.id) {
-            if !self.may_concern(&news.id.packet) || !self.begin(&news.id, news.sent_to, now) {
+    /// Takes the event of a deleted conntrack entry.
+    pub fn on_end(&mut self, report: &ConnectionReport, now: Time) {
+        if !self.flows.contains_key(&report.id) {
+            if !self.may_concern(&report.id.packet) || !self.begin(&report.id, report.sent_to, now) {
                 return;
             }
-            self.is_known_to_have_begun(&news.id);
+            self.is_known_to_have_begun(&report.id);
         }
-        self.note(news, now);
-        self.end(&news.id, now);
+        self.note(report, now);
+        self.end(&report.id, now);
     }
 
-    /// All connections that the kernel tracks are told next, with [`Collector::on_listed`].
+    /// Begins a listing of all conntrack entries, which follow with [`Collector::on_listed`].
     pub fn begin_listing(&mut self) {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// The kernel tracks a connection.
-    pub fn on_listed(&mut self, news: &ConnectionNews, now: Time) {
-        if !self.flows.contains_key(&news.id) {
-            if !self.may_concern(&news.id.packet) || !self.begin(&news.id, news.sent_to, now) {
+    /// Takes an entry of a conntrack listing.
+    pub fn on_listed(&mut self, report: &ConnectionReport, now: Time) {
+        if !self.flows.contains_key(&report.id) {
+            if !self.may_concern(&report.id.packet) || !self.begin(&report.id, report.sent_to, now) {
                 return;
             }
-            // It began at a time of which nothing is known.
-            self.is_known_to_have_begun(&news.id);
+            // Its start is unknown.
+            self.is_known_to_have_begun(&report.id);
         }
-        self.note(news, now);
-        let tracked = kept(&mut self.flows, &news.id);
-        if tracked.is_told && tracked.has_news() {
-            let event = tracked.clone().event(&news.id, Stage::Continues, now);
-            tracked.told();
+        self.note(report, now);
+        let tracked = tracked_mut(&mut self.flows, &report.id);
+        if tracked.is_reported && tracked.has_unreported() {
+            let event = tracked.clone().event(&report.id, Stage::Continues, now);
+            tracked.mark_reported();
             self.push(event);
         }
     }
 
-    /// That was all: connections that were tracked when the listing began and were not told have ended unheard.
+    /// Ends a conntrack listing: tracked connections that are missing from it have ended without an event.
     pub fn end_listing(&mut self, now: Time) {
         let listing = self.listing;
         let is_gone = |tracked: &Tracked| tracked.in_kernel.is_missing(listing);
@@ -278,11 +283,11 @@ impl Collector {
         }
     }
 
-    /// What has happened, as far as it is known by now. To be asked a few times a second.
+    /// Returns the events that are due by now. The caller calls it a few times a second.
     pub fn take_events(&mut self, now: Time) -> Vec<Event> {
         while let Some((_, id)) = self.settling.front().copied().filter(|(due, _)| *due <= now) {
             self.settling.pop_front();
-            self.tell(&id, now);
+            self.report_start(&id, now);
         }
         if now >= self.swept + SWEEP {
             self.swept = now;
@@ -295,30 +300,30 @@ impl Collector {
         std::mem::take(&mut self.events)
     }
 
-    /// When [`Collector::take_events`] has something to tell next, if nothing comes before.
+    /// Returns the time when [`Collector::take_events`] has the next event, if no other input comes before.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         self.settling.front().map(|(due, _)| *due)
     }
 
-    /// What each rule has done.
+    /// Returns the counts of each rule.
     #[must_use]
     pub fn rules(&self) -> &RuleCounts {
         &self.counts
     }
 
-    /// What became of what was told.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats { connections: self.flows.len(), ..self.stats }
     }
 
-    /// The connections that are kept now, in no order.
+    /// Iterates over the connections kept now, in no order.
     pub fn flows(&self) -> impl Iterator<Item = Flow> {
         self.flows.iter().map(|(id, tracked)| tracked.clone().flow(id))
     }
 
-    /// What is known of an end. Workloads that are gone are remembered for a while.
+    /// Returns the known properties of an end. Removed workloads are kept for some time.
     #[must_use]
     pub fn describe(&self, end: &Name) -> Described<'_> {
         let generate_name = match end {
@@ -328,7 +333,7 @@ impl Collector {
         Described { generate_name, labels: self.names.labels(end) }
     }
 
-    /// Whether there was room.
+    /// Adds a connection. Returns whether there was room.
     fn begin(&mut self, id: &FlowId, sent_to: Option<(IpAddr, Option<u16>)>, now: Time) -> bool {
         if self.flows.len() >= self.limits.connections {
             self.stats.no_room += 1;
@@ -340,13 +345,13 @@ impl Collector {
         true
     }
 
-    /// Takes what the kernel says of a connection that is kept.
-    fn note(&mut self, news: &ConnectionNews, now: Time) {
-        let tracked = kept(&mut self.flows, &news.id);
+    /// Takes a conntrack event of a kept connection.
+    fn note(&mut self, report: &ConnectionReport, now: Time) {
+        let tracked = tracked_mut(&mut self.flows, &report.id);
         tracked.last_seen = now;
         tracked.in_kernel = InKernel::Yes { listing: self.listing };
-        tracked.sent_to = news.sent_to;
-        let Some(counted) = news.traffic else { return };
+        tracked.sent_to = report.sent_to;
+        let Some(counted) = report.traffic else { return };
         let since = tracked.count(counted);
         let mut both = since.original;
         both += since.reply;
@@ -357,34 +362,34 @@ impl Collector {
         }
     }
 
-    /// Tells that a connection is new, unless it is gone or that was told.
-    fn tell(&mut self, id: &FlowId, now: Time) {
-        let Some(untold) = self.flows.get(id).filter(|tracked| !tracked.is_told) else { return };
-        let staged = self.staged([&untold.source, &untold.destination], &id.packet);
-        let service = self.names.service(untold.sent_to, &untold.destination, &id.packet);
-        let tracked = kept(&mut self.flows, id);
+    /// Reports the start of a connection, unless it is gone or its start was reported.
+    fn report_start(&mut self, id: &FlowId, now: Time) {
+        let Some(unreported) = self.flows.get(id).filter(|tracked| !tracked.is_reported) else { return };
+        let staged = self.staged([&unreported.source, &unreported.destination], &id.packet);
+        let service = self.names.service(unreported.sent_to, &unreported.destination, &id.packet);
+        let tracked = tracked_mut(&mut self.flows, id);
         tracked.staged = staged;
         tracked.service = service;
         let event = tracked.clone().event(id, Stage::Started, now);
-        tracked.told();
+        tracked.mark_reported();
         self.push(event);
     }
 
-    /// That it began is not told any more.
+    /// Marks the start of a connection as reported.
     fn is_known_to_have_begun(&mut self, id: &FlowId) {
-        let tracked = kept(&mut self.flows, id);
-        tracked.is_told = true;
+        let tracked = tracked_mut(&mut self.flows, id);
+        tracked.is_reported = true;
         tracked.service = self.names.service(tracked.sent_to, &tracked.destination, &id.packet);
     }
 
     fn end(&mut self, id: &FlowId, now: Time) {
-        self.tell(id, now);
+        self.report_start(id, now);
         if let Some(tracked) = self.flows.remove(id) {
             self.push(tracked.event(id, Stage::Ended, now));
         }
     }
 
-    /// Whether a rule of this node may decide about it.
+    /// Reports whether a rule of this node may decide about the packet.
     fn may_concern(&self, packet: &Packet) -> bool {
         self.has_local_end(packet) || self.evaluator.host_endpoints().next().is_some()
     }
@@ -395,7 +400,7 @@ impl Collector {
             .any(|address| !self.evaluator.workloads_with_address(address).is_empty())
     }
 
-    /// Tells an event, unless it is of a connection in which no rule of this node has a part.
+    /// Queues an event, unless no rule of this node concerns the connection.
     fn push(&mut self, event: Event) {
         let flow = &event.flow;
         let trails = [&flow.egress, &flow.ingress, &flow.host];
@@ -404,8 +409,9 @@ impl Collector {
         }
     }
 
-    /// Whether it was a workload's rule, and not a host endpoint's. A policy that both have is taken for the workload's; so is
-    /// one that neither has, as after a change, unless there are host endpoints.
+    /// Reports whether the rule is of a workload and not of a host endpoint. A policy of both
+    /// counts as the workload's. So does a policy of neither, as after a change, unless there are
+    /// host endpoints.
     fn is_at_workload(&self, hit: &Hit, packet: &Packet) -> bool {
         let address = match hit.direction {
             Direction::Ingress => packet.destination(),
@@ -417,9 +423,9 @@ impl Collector {
     }
 }
 
-/// A connection that has begun and not ended.
-#[expect(clippy::expect_used, reason = "callers begin connections that are not kept yet")]
-fn kept<'a>(flows: &'a mut AHashMap<FlowId, Tracked>, id: &FlowId) -> &'a mut Tracked {
+/// Returns a kept connection.
+#[expect(clippy::expect_used, reason = "callers add connections that are not kept yet")]
+fn tracked_mut<'a>(flows: &'a mut AHashMap<FlowId, Tracked>, id: &FlowId) -> &'a mut Tracked {
     flows.get_mut(id).expect("the connection has begun")
 }
 
@@ -431,7 +437,7 @@ fn policies(tier: &TierPolicies, direction: Direction) -> impl Iterator<Item = &
     ids.iter()
 }
 
-/// Whether a workload has what was hit.
+/// Reports whether a workload has the tier, policy or profile of a hit.
 fn has(state: &WorkloadEndpointState, hit: &Hit) -> bool {
     let named = |name: &TierName| state.tiers.iter().find(move |tier| tier.name == *name);
     match &hit.decided_by {

@@ -1,4 +1,4 @@
-//! How often rules decide.
+//! Counts of the decisions of rules.
 
 use std::sync::Arc;
 
@@ -7,18 +7,19 @@ use ahash::AHashMap;
 use crate::flow::{Count, Time};
 use crate::hits::Hit;
 
-/// What a rule, or an end of rules, has done so far.
+/// Counts of a rule, or of the end of a list of rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleTotals {
-    /// How often it decided about a packet that no known connection has.
+    /// Number of decisions about packets that belong to no known connection.
     pub hits: u64,
-    /// What went both ways in connections that it decided about last; of denied ones, what was dropped.
+    /// Traffic in both directions of connections that it decided last; dropped packets of denied
+    /// ones.
     pub traffic: Count,
-    /// When it was hit last.
+    /// Time of the last hit.
     pub last_hit: Time,
 }
 
-/// The totals of rules, of no more than so many: what others do is counted together.
+/// Counts of a limited number of rules; all other rules are counted together.
 #[derive(Debug)]
 pub struct RuleCounts {
     rules: AHashMap<Arc<Hit>, RuleTotals>,
@@ -41,18 +42,18 @@ impl RuleCounts {
         self.of(hit).traffic += traffic;
     }
 
-    /// Forgets rules: they can decide no more.
+    /// Removes rules, which no longer exist.
     pub(crate) fn retain(&mut self, keep: impl Fn(&Hit) -> bool) {
         self.rules.retain(|hit, _| keep(hit));
     }
 
-    /// Each rule that is counted by itself, in no order.
+    /// Iterates over the rules with separate counts, in no order.
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Hit, &RuleTotals)> {
         self.rules.iter().map(|(hit, totals)| (&**hit, totals))
     }
 
-    /// All others together.
+    /// Returns the counts of all other rules together.
     #[must_use]
     pub fn others(&self) -> &RuleTotals {
         &self.others

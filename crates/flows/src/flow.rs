@@ -1,4 +1,4 @@
-//! A connection as it is told.
+//! Connections and their events.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use tortie_analysis::trace::ServicePortName;
 
 use crate::trail::Trail;
 
-/// A time, since the Unix epoch. Whoever gives it sees to it that it does not go back.
+/// Time since the Unix epoch. The caller makes sure that it does not go backwards.
 pub type Time = Duration;
 
-/// What tells a connection from others: its first packet as policy sees it (behind destination NAT, before source NAT), and the
+/// Identity of a connection: its first packet as policy sees it (after DNAT, before SNAT), and the
 /// id of an ICMP request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId {
     /// The first packet.
     pub packet: Packet,
-    /// The id of an ICMP request; 0 for all else.
+    /// The id of an ICMP request; 0 otherwise.
     pub icmp_id: u16,
 }
 
-/// What has an address.
+/// Owner of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Name {
@@ -33,7 +33,7 @@ pub enum Name {
     Node(Hostname),
     /// A network set.
     NetworkSet(NetworkSetName),
-    /// Nothing of the cluster.
+    /// No object of the cluster.
     Outside,
 }
 
@@ -42,21 +42,21 @@ pub enum Name {
 pub struct End {
     /// Its address.
     pub address: IpAddr,
-    /// What has it.
+    /// Owner of the address.
     pub name: Name,
 }
 
 /// Packets, and their bytes with IP headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// How long in all.
+    /// Total length.
     pub bytes: u64,
 }
 
 impl Count {
-    /// What came since; nothing where the count was reset.
+    /// Returns the increase since `before`; 0 where the count was reset.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { packets: self.packets.saturating_sub(before.packets), bytes: self.bytes.saturating_sub(before.bytes) }
@@ -70,17 +70,17 @@ impl std::ops::AddAssign for Count {
     }
 }
 
-/// What went both ways.
+/// Traffic in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// From the source.
     pub original: Count,
-    /// Back to it.
+    /// To the source.
     pub reply: Count,
 }
 
 impl Traffic {
-    /// What came since.
+    /// Returns the increase since `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self { original: self.original.since(before.original), reply: self.reply.since(before.reply) }
@@ -94,79 +94,79 @@ impl std::ops::AddAssign for Traffic {
     }
 }
 
-/// What a staged policy would say of a connection if it were in force.
+/// Verdict that a staged policy would give on a connection if it were in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StagedVerdict {
     /// The policy.
     pub policy: PolicyId,
     /// At the source (egress) or at the destination (ingress).
     pub direction: Direction,
-    /// Whether it is one of host endpoints of the node, and not of the workload at that end.
+    /// True if it is a policy of host endpoints of the node, and not of the workload at that end.
     pub at_host: bool,
-    /// What would become of the packet there.
+    /// Verdict on the packet there.
     pub verdict: Verdict,
 }
 
 /// A connection, or the attempt of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Which.
+    /// Identity of the connection.
     pub id: FlowId,
-    /// Where it comes from.
+    /// The source.
     pub source: End,
-    /// Where it goes, behind any translation.
+    /// The destination after any translation.
     pub destination: End,
-    /// Address and port that it was sent to, where these were translated (a Service).
+    /// Original destination address and port, if translated (a Service).
     pub sent_to: Option<(IpAddr, Option<u16>)>,
-    /// The Service at that address and port, or, where nothing was translated, at the port of the node that it goes to.
+    /// The Service at that address and port, or, without a translation, at the destination port of the node.
     pub service: Option<ServicePortName>,
-    /// What decided at the workload it comes from.
+    /// Deciding rules at the source workload.
     pub egress: Trail,
-    /// What decided at the workload it goes to.
+    /// Deciding rules at the destination workload.
     pub ingress: Trail,
-    /// What decided at host endpoints on the way, in order.
+    /// Deciding rules at host endpoints on the way, in order.
     pub host: Trail,
-    /// What each staged policy of its workloads and host endpoints on this node would have said.
+    /// Verdicts of each staged policy of its workloads and host endpoints on this node.
     pub staged: Vec<StagedVerdict>,
-    /// When it was first seen.
+    /// Time of the first packet or event.
     pub started: Time,
-    /// How often policy decided about it: more than once for one that is denied and tried again.
+    /// Number of policy decisions: more than one for a denied attempt that is repeated.
     pub attempts: u64,
-    /// What went both ways so far; of a denied one, what was dropped.
+    /// Traffic in both directions so far; dropped packets of a denied attempt.
     pub traffic: Traffic,
 }
 
 impl Flow {
-    /// Whether policy let it pass.
+    /// Reports whether policy allowed it.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         ![&self.egress, &self.ingress, &self.host].iter().any(|trail| trail.denies())
     }
 }
 
-/// What is told of a connection.
+/// Stage of a connection in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Stage {
     /// It is new.
     Started,
-    /// It goes on.
+    /// It continues.
     Continues,
-    /// It has ended; a denied one is not tried any more, or is decided about otherwise now.
+    /// It has ended. A denied attempt ends when it is not repeated, or when its decision changes.
     Ended,
 }
 
-/// News of a connection.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The stage.
     pub stage: Stage,
-    /// When.
+    /// Time of the event.
     pub at: Time,
     /// The connection.
     pub flow: Flow,
-    /// What went both ways since the last event of this connection.
+    /// Traffic in both directions since the last event of this connection.
     pub since: Traffic,
-    /// How often policy decided since.
+    /// Number of policy decisions since the last event.
     pub attempts_since: u64,
 }

@@ -1,4 +1,4 @@
-//! Which rule a logged packet hit.
+//! Rules hit by logged packets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,25 +10,26 @@ use tortie_model::{Direction, PolicyId, ProfileName, RuleAction, TierName};
 use tortie_rules::names::policy_id_text;
 use tortie_rules::{OwnerKind, PrefixParts, Verdict, end_of_tier_prefix, rule_prefix};
 
-/// How many policies that are gone are remembered: packets that met them may not have been read yet.
+/// Number of removed policies that are kept, because packets that met them may not have been read
+/// yet.
 const REMEMBERED: usize = 1000;
-/// From this length on a prefix is cut, so that only who knows all names can read it.
+/// Length from which on a prefix is truncated, so that it can be read only with a table of names.
 const CUT: usize = 63;
-/// More letters and digits than a prefix has before the owner.
+/// Upper bound of the length of a prefix before the owner's name.
 const LONGEST_HEAD: usize = 24;
 
-/// A rule, or an end of rules, that said what becomes of a packet.
+/// A rule, or the end of a list of rules, that decided about a packet or passed it on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hit {
     /// At the source (egress) or at the destination (ingress).
     pub direction: Direction,
-    /// What it said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What it is.
+    /// The rule or end of rules.
     pub decided_by: DecidedBy,
 }
 
-/// Whether a change says which rules there are, and of which policies, profiles and tiers.
+/// Reports whether a change defines rules, or the policies, profiles and tiers of an endpoint.
 #[must_use]
 pub fn names_rules(update: &DesiredUpdate) -> bool {
     matches!(
@@ -42,17 +43,17 @@ pub fn names_rules(update: &DesiredUpdate) -> bool {
     )
 }
 
-/// What prefixes of logged packets mean on this node.
+/// Meaning of log prefixes on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Hits {
-    /// By the text of ids.
+    /// Policies by the text of their ids.
     policies: AHashMap<Box<str>, (PolicyId, TierName)>,
-    /// Those that are gone, oldest first.
+    /// Removed policies, oldest first.
     gone: VecDeque<Box<str>>,
-    /// Of names that are too long for a prefix, by the prefix that stands for them.
+    /// Hits with names too long for a prefix, by truncated prefix.
     cut: AHashMap<Box<str>, Arc<Hit>>,
     tiers: AHashSet<TierName>,
-    /// What was read before.
+    /// Cache of prefixes read before.
     read: AHashMap<Box<str>, Arc<Hit>>,
 }
 
@@ -71,7 +72,7 @@ impl Hits {
         }
     }
 
-    /// What a prefix stands for; `None` if it is not known.
+    /// Returns the hit of a prefix; `None` if the prefix is unknown.
     pub(crate) fn read(&mut self, prefix: &str) -> Option<Arc<Hit>> {
         if let Some(known) = self.read.get(prefix).or_else(|| self.cut.get(prefix)) {
             return Some(Arc::clone(known));
@@ -109,7 +110,7 @@ impl Hits {
         let known = self.policies.insert(text.as_str().into(), (id.clone(), tier.clone()));
         self.gone.retain(|gone| **gone != *text);
         if known.is_some_and(|(_, before)| before != *tier) {
-            // What was read says the old tier.
+            // Cached hits name the old tier.
             self.read.clear();
         }
         let decided_by = |index| DecidedBy::PolicyRule { tier: tier.clone(), policy: id.clone(), index };
@@ -138,7 +139,7 @@ impl Hits {
         self.set_cut(OwnerKind::Profile, name.as_str(), [&profile.inbound, &profile.outbound], decided_by);
     }
 
-    /// Notes the prefixes of all rules of an owner whose name may be too long.
+    /// Records the prefixes of all rules of an owner whose name may be too long.
     fn set_cut(
         &mut self,
         kind: OwnerKind,

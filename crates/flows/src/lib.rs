@@ -11,7 +11,7 @@ mod names;
 mod trail;
 
 pub use aggregate::{Aggregate, AggregateKey, Aggregator, Described, EndGroup};
-pub use collector::{Collector, ConnectionNews, Decision, Limits, LoggedPacket, Stats};
+pub use collector::{Collector, ConnectionReport, Decision, Limits, LoggedPacket, Stats};
 pub use counts::{RuleCounts, RuleTotals};
 pub use flow::{Count, End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};
 pub use hits::{Hit, names_rules};

@@ -1,28 +1,29 @@
-//! What has an address.
+//! Owners of addresses.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ahash::AHashMap;
-use tortie_analysis::trace::{Place, Places, ServicePortName, Services};
+use tortie_analysis::trace::{AddressIndex, Place, ServicePortName, Services};
 use tortie_evaluate::Packet;
 use tortie_model::{HostEndpointKey, HostEndpointName, Hostname, Key, Labels, Update, WorkloadEndpointKey};
 
 use crate::flow::{End, Name};
 
-/// How many workloads that are gone are remembered: their connections end later than they do.
+/// Number of removed workloads that are kept, because their connections end later than they do.
 const REMEMBERED: usize = 10_000;
 
 /// The objects of the cluster that have addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     objects: AHashMap<Key, Update>,
-    /// Workloads that are gone, and when that was; counted.
+    /// Removed workloads, with the number of the removal.
     gone: AHashMap<Key, (u64, Update)>,
-    /// The same, oldest first; of those that came back it has what `gone` has no more.
+    /// The same keys, oldest first; also those of workloads that were created again, which `gone`
+    /// no longer has.
     forgetting: VecDeque<(u64, Key)>,
     removed: u64,
-    places: Places,
+    places: AddressIndex,
     services: Services,
 }
 
@@ -59,7 +60,7 @@ impl Names {
         self.objects.get(key).or_else(|| self.gone.get(key).map(|(_, gone)| gone))
     }
 
-    /// Both ends of a connection. A network set of the other end's namespace comes before others.
+    /// Returns both ends of a connection. A network set of the other end's namespace has precedence.
     pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> (End, End) {
         let (from, to) = (self.endpoint(source), self.endpoint(destination));
         let from_namespace = from.as_ref().and_then(namespace).map(str::to_owned);
@@ -69,7 +70,7 @@ impl Names {
         (End { address: source, name: from }, End { address: destination, name: to })
     }
 
-    /// The labels of a workload or network set itself, without those of its profiles.
+    /// Returns the labels of a workload or network set itself, without those of its profiles.
     pub(crate) fn labels(&self, name: &Name) -> Option<&Labels> {
         let key = match name {
             Name::Workload(key) => Key::WorkloadEndpoint(key.clone()),
@@ -83,7 +84,7 @@ impl Names {
         }
     }
 
-    /// What the name of a workload was made from, where that is known.
+    /// Returns the prefix from which the name of a workload was generated, if known.
     pub(crate) fn generate_name(&self, key: &WorkloadEndpointKey) -> Option<&str> {
         match self.object(&Key::WorkloadEndpoint(key.clone()))? {
             Update::WorkloadEndpoint(_, Some(endpoint)) => endpoint.generate_name.as_deref(),
@@ -91,9 +92,9 @@ impl Names {
         }
     }
 
-    /// The Service by which a connection came: at the address that it was sent to or, as the original has it, at this port of any
-    /// node (`GetServiceFromPreDNATDest` in `felix/calc/service_lookup.go`). Where nothing was translated it may have gone to a
-    /// port of the node itself.
+    /// Returns the Service of a connection: at its original destination address or, as in Felix, at
+    /// this node port of any node (`GetServiceFromPreDNATDest` in `felix/calc/service_lookup.go`).
+    /// Without a translation, it is the Service at the node port, if the destination is a node.
     pub(crate) fn service(
         &self,
         sent_to: Option<(IpAddr, Option<u16>)>,
@@ -112,7 +113,7 @@ impl Names {
         found.cloned()
     }
 
-    /// Whether a node has a host endpoint of this name.
+    /// Reports whether a node has a host endpoint of this name.
     pub(crate) fn is_host_endpoint_of(&self, host: &Hostname, name: &HostEndpointName) -> bool {
         let key = HostEndpointKey { host: host.clone(), name: name.clone() };
         self.objects.contains_key(&Key::HostEndpoint(key))
@@ -132,7 +133,7 @@ impl Names {
     }
 }
 
-/// Whether an object has addresses, so that its name is told in their place or beside them; others need not be told to a collector.
+/// Reports whether an object can name an address. A collector does not need updates of other objects.
 #[must_use]
 pub fn is_named(update: &Update) -> bool {
     matches!(

@@ -1,4 +1,4 @@
-//! What decided about a connection at one end.
+//! Deciding rules of a connection at one end.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use tortie_rules::Verdict;
 
 use crate::hits::Hit;
 
-/// What decided about a connection at one end: what passed it on, in order, and what decided in the end.
+/// Deciding rules of a connection at one end: those that passed it on, in order, and the final
+/// decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Trail {
     hits: SmallVec<[Arc<Hit>; 2]>,
 }
 
-/// Each tier decides once, and so do the profiles.
+/// Returns the tier of a hit; `None` for profiles. Each tier decides once, and so do the profiles.
 fn tier(hit: &Hit) -> Option<&TierName> {
     match &hit.decided_by {
         DecidedBy::PolicyRule { tier, .. } | DecidedBy::EndOfTier { tier } => Some(tier),
@@ -24,30 +25,30 @@ fn tier(hit: &Hit) -> Option<&TierName> {
 }
 
 impl Trail {
-    /// All that was hit, in order.
+    /// Iterates over all hits, in order.
     pub fn hits(&self) -> impl Iterator<Item = &Hit> {
         self.hits.iter().map(|hit| &**hit)
     }
 
-    /// What decided; `None` if nothing did that is known of.
+    /// Returns the final decision; `None` if it is unknown.
     #[must_use]
     pub fn decision(&self) -> Option<&Hit> {
         self.hits.last().map(|hit| &**hit).filter(|hit| hit.verdict != Verdict::Pass)
     }
 
-    /// Whether it ends in a denial.
+    /// Reports whether the trail ends in a denial.
     #[must_use]
     pub fn denies(&self) -> bool {
         self.decision().is_some_and(|hit| hit.verdict == Verdict::Deny)
     }
 
-    /// Whether nothing was hit.
+    /// Reports whether there is no hit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hits.is_empty()
     }
 
-    /// What was hit in one direction, in order.
+    /// Returns the hits in one direction, in order.
     #[must_use]
     pub(crate) fn of(&self, direction: Direction) -> Self {
         Self { hits: self.hits.iter().filter(|hit| hit.direction == direction).cloned().collect() }
@@ -57,8 +58,9 @@ impl Trail {
         self.hits.last()
     }
 
-    /// Adds a hit; says whether the trail told otherwise before. A packet that comes again hits the same once more. Host
-    /// endpoints decide in both directions about what they forward: each tier then decides once in each.
+    /// Adds a hit. Returns whether it contradicts the trail. A repeated packet hits the same rules
+    /// again. Host endpoints decide in both directions about forwarded traffic: each tier then
+    /// decides once per direction.
     pub(crate) fn add(&mut self, hit: Arc<Hit>) -> bool {
         let is_of_direction = |known: &Arc<Hit>| known.direction == hit.direction;
         let is_of_tier = |known: &Arc<Hit>| is_of_direction(known) && tier(known) == tier(&hit);
@@ -119,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_on_decides_nothing() {
+    fn passing_rules_decide_nothing() {
         let passed = trail(&[rule("a", 0, Verdict::Pass)]);
         assert_eq!(passed.decision(), None);
         assert!(!passed.denies() && !passed.is_empty());
     }
 
     #[test]
-    fn another_decision_replaces_the_old_one_and_what_followed_it() {
+    fn another_decision_replaces_the_old_one_and_later_hits() {
         let (pass, deny, allow) =
             (rule("a", 0, Verdict::Pass), rule("b", 0, Verdict::Deny), rule("b", 1, Verdict::Allow));
         let mut changed = trail(&[Arc::clone(&pass), deny]);
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_of_what_is_forwarded_decide() {
+    fn both_directions_of_a_forwarded_packet_decide() {
         let out =
             |index, verdict| Arc::new(Hit { direction: Direction::Egress, ..(*rule("a", index, verdict)).clone() });
         let (into, leaves) = (rule("a", 0, Verdict::Allow), out(0, Verdict::Allow));
@@ -158,7 +160,7 @@ mod tests {
         assert!(both.add(out(1, Verdict::Deny)) && both.denies());
         assert_eq!(both.of(Direction::Ingress), trail(&[into]));
         assert_eq!(both.of(Direction::Egress), trail(&[out(1, Verdict::Deny)]));
-        // What is decided on its way in once more has not left yet.
+        // A packet that is decided on its way in again has not left yet.
         let elsewhere = rule("b", 0, Verdict::Deny);
         assert!(both.add(Arc::clone(&elsewhere)));
         assert_eq!(both, trail(&[elsewhere]));

@@ -1,9 +1,9 @@
 //! A fake kernel with the semantics of real `ipset`, for tests.
 //!
-//! It takes the commands of [`Plan`]s and behaves as ipset 7 on a current kernel does, error texts
-//! included: `restore` stops at the first bad line but keeps what came before, sets in use cannot
-//! be destroyed, only sets of one type and family can be swapped, adding a member twice fails,
-//! and names of hosts are refused. Faults can be injected.
+//! It takes the commands of [`Plan`]s and behaves like ipset 7 on a current kernel, error texts
+//! included. `restore` stops at the first bad line and keeps the effect of the lines before it;
+//! sets in use cannot be destroyed; only sets of one type and family can be swapped; adding a
+//! member twice fails; host names are refused. Faults can be injected.
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -42,31 +42,31 @@ mod refused;
 #[cfg(test)]
 mod tests;
 
-/// Something that goes wrong once, at the first command it applies to.
+/// A fault that occurs once, at the first command to which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// `ipset list` of all sets fails before it prints anything.
     ListAll,
-    /// `ipset list` of all sets stops after that many lines, and says so.
+    /// `ipset list` of all sets stops after that many lines and reports the failure.
     CutListAll(usize),
     /// `ipset list -name` fails.
     ListNames,
     /// `ipset list` of any set fails before it prints anything.
     List,
-    /// `ipset list` of any set stops after that many lines, and says so.
+    /// `ipset list` of any set stops after that many lines and reports the failure.
     CutList(usize),
-    /// `ipset restore` does nothing and says nothing useful.
+    /// `ipset restore` has no effect and prints nothing useful.
     Restore,
-    /// `ipset restore` dies after that many lines took effect, without saying where.
+    /// `ipset restore` dies after that many lines took effect, without naming the line.
     CutRestore(usize),
-    /// `ipset restore` does all that it should, and fails then.
+    /// `ipset restore` writes everything and then fails.
     LateRestore,
-    /// `ipset restore` refuses to destroy a set, for a reason that nobody foresaw.
+    /// `ipset restore` refuses to destroy a set, for an unknown reason.
     Destroy,
 }
 
-/// How often each command was run.
+/// Number of runs of each command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -94,7 +94,7 @@ struct FakeSet {
     range: Option<(u16, u16)>,
     /// Further words of the header.
     options: String,
-    /// By their canonical text; the value is what follows it, such as ` nomatch`.
+    /// Members by canonical text; the value is the text that follows, such as ` nomatch`.
     members: BTreeMap<String, String>,
 }
 
@@ -117,27 +117,28 @@ impl FakeIpset {
         Self::default()
     }
 
-    /// Lets `fault` happen at the next command that it applies to.
+    /// Injects `fault` into the next command to which it applies.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.push(fault);
     }
 
-    /// Forgets the faults that have not happened yet.
+    /// Removes the faults that have not occurred yet.
     pub fn clear_faults(&mut self) {
         self.faults.clear();
     }
 
-    /// From now on (not), every restore line about `name`, or swapping with it, fails.
+    /// Sets whether every restore line for `name`, or swap with it, fails.
     pub fn poison(&mut self, name: &str, poisoned: bool) {
         toggle(&mut self.poisoned, name, poisoned);
     }
 
-    /// From now on (not), `ipset list NAME` fails, until the set is destroyed or swapped away.
+    /// Sets whether `ipset list NAME` fails. Destroying the set or swapping it away ends the
+    /// failure.
     pub fn make_unreadable(&mut self, name: &str, unreadable: bool) {
         toggle(&mut self.unreadable, name, unreadable);
     }
 
-    /// From now on (not), a rule refers to `name`, so that it cannot be destroyed.
+    /// Sets whether a rule refers to `name`, so that it cannot be destroyed.
     pub fn set_in_use(&mut self, name: &str, in_use: bool) {
         toggle(&mut self.in_use, name, in_use);
     }
@@ -155,29 +156,30 @@ impl FakeIpset {
         set.map_or_else(Vec::new, |set| set.members.keys().map(String::as_str).collect())
     }
 
-    /// How often each command was run.
+    /// Returns the number of runs of each command.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Sets the counts to 0 and forgets the restored texts.
+    /// Sets the counts to 0 and clears the recorded texts.
     pub fn reset_counts(&mut self) {
         self.counts = Counts::default();
         self.restored.clear();
     }
 
-    /// The texts handed to `ipset restore` since the counts were last reset, deletions of sets excepted.
+    /// Returns the texts passed to `ipset restore` since the counts were last reset, except
+    /// deletions of sets.
     #[must_use]
     pub fn restored(&self) -> &[String] {
         &self.restored
     }
 
-    /// Does what another program would do: restore lines, uncounted and without faults. They may
-    /// use `destroy` and `rename` too.
+    /// Executes restore lines of another program, uncounted and without faults. They may use
+    /// `destroy` and `rename` as well.
     ///
     /// # Errors
-    /// What ipset would say; the lines before took effect.
+    /// The error that ipset reports; the lines before it took effect.
     pub fn edit(&mut self, lines: &str) -> Result<(), CommandFailure> {
         let poisoned = std::mem::take(&mut self.poisoned);
         let lines_before = self.counts.lines;
@@ -187,10 +189,10 @@ impl FakeIpset {
         result
     }
 
-    /// Carries a command out and returns what it prints.
+    /// Executes a command and returns its output.
     ///
     /// # Errors
-    /// What ipset would say.
+    /// The error that ipset reports.
     pub fn run(&mut self, plan: &Plan) -> (String, Result<(), CommandFailure>) {
         match plan {
             Plan::ListAll => self.list_all(),
@@ -201,7 +203,7 @@ impl FakeIpset {
         }
     }
 
-    /// Carries out plans until they are [`Plan::Done`]; sleeping moves `now` on.
+    /// Executes plans until [`Plan::Done`]; a sleep advances `now`.
     pub fn apply(&mut self, sets: &mut IpSets, now: &mut Duration) -> Report {
         loop {
             match sets.plan(*now) {
@@ -211,7 +213,7 @@ impl FakeIpset {
         }
     }
 
-    /// Carries out one round of deletions.
+    /// Executes one round of deletions.
     pub fn apply_deletions(&mut self, sets: &mut IpSets, now: &mut Duration) -> Report {
         loop {
             match sets.plan_deletions(*now) {
@@ -221,14 +223,14 @@ impl FakeIpset {
         }
     }
 
-    /// Carries out one plan and reports its result.
+    /// Executes one plan and reports its result.
     pub fn step(&mut self, sets: &mut IpSets, plan: &Plan, now: &mut Duration) {
         if let Plan::Sleep(time) = plan {
             *now += *time;
             return;
         }
         let (output, result) = self.run(plan);
-        // In pieces that end anywhere, as they come from a pipe.
+        // In pieces with arbitrary ends, as from a pipe.
         for chunk in output.as_bytes().chunks(61) {
             sets.on_output(chunk);
         }
@@ -403,7 +405,7 @@ impl FakeIpset {
         Ok(())
     }
 
-    /// References stay with the name.
+    /// References stay with the name, not with the content.
     fn swap(&mut self, a: &str, b: &str) -> Result<(), Refused> {
         let first = self.sets.get(a).ok_or(Refused::NoSuchSet)?;
         let Some(second) = self.sets.get(b) else {
@@ -493,7 +495,7 @@ impl FakeSet {
         Ok(set)
     }
 
-    /// The text by which the kernel would list the member.
+    /// Returns the text with which the kernel lists the member.
     fn canonical(&self, text: &str) -> Result<String, Refused> {
         let Some(set_type) = SetType::from_word(&self.set_type) else {
             return Ok(text.to_owned());

@@ -1,4 +1,4 @@
-//! Reading what `ipset list` prints, a line at a time.
+//! Line-wise parser of the output of `ipset list`.
 
 use thiserror::Error;
 use tortie_net::{Family, IpSetName};
@@ -10,22 +10,22 @@ use crate::spec::SetSpec;
 #[cfg(test)]
 mod tests;
 
-/// Why a listing cannot be relied upon.
+/// Reason why a listing is unreliable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ListError {
     /// The listing is of another set.
     #[error("listing: expected set {expected}, got {got:?}")]
     WrongSet {
-        /// The set asked for.
+        /// The requested set.
         expected: IpSetName,
         /// The name in the listing.
         got: String,
     },
-    /// The listing ended, or the members began, before a word that is always there.
+    /// The listing ended, or the members began, before a mandatory header word.
     #[error("listing of {set}: no `{word}`")]
     Missing {
-        /// The set asked for.
+        /// The requested set.
         set: IpSetName,
         /// The word.
         word: &'static str,
@@ -35,9 +35,9 @@ pub enum ListError {
     WrongCount {
         /// The set.
         set: IpSetName,
-        /// What the header says.
+        /// Number of members in the header.
         announced: usize,
-        /// How many there were.
+        /// Number of members in the listing.
         found: usize,
     },
     /// The output ends within a line.
@@ -54,7 +54,7 @@ const MAX_LINE: usize = 16 * 1024;
 /// Cuts a stream of bytes into lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines {
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
     too_long: bool,
 }
@@ -82,12 +82,12 @@ impl Lines {
         }
     }
 
-    /// Whether what came so far ends with a line end.
+    /// Reports whether the input so far ends with a line end.
     pub(crate) fn is_whole(&self) -> bool {
         self.partial.is_empty() && !self.too_long
     }
 
-    /// Calls `line` for what is left without a line end.
+    /// Calls `line` for a last line without a line end.
     pub(crate) fn finish(self, mut line: impl FnMut(&[u8])) -> Result<(), ListError> {
         if self.too_long {
             return Err(ListError::LineTooLong);
@@ -99,7 +99,7 @@ impl Lines {
     }
 }
 
-/// What the header of a listing says about a set.
+/// Header of the listing of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing {
     set_type: Option<SetType>,
@@ -109,7 +109,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// A set just written with that specification.
+    /// Returns the header of a set just written with that specification.
     pub(crate) fn written(spec: SetSpec, family: Family) -> Self {
         let set_type = spec.set_type();
         Self {
@@ -132,14 +132,14 @@ impl Listing {
         self.spec
     }
 
-    /// Whether the set is of that specification and family, has no options besides (time-outs,
-    /// counters, comments, …), and no member that a program of ours would not have written.
+    /// Reports whether the set has that specification and family, no other options (time-outs,
+    /// counters, comments, …), and only members in the form that this crate writes.
     #[must_use]
     pub fn is_exactly(&self, spec: &SetSpec, family: Family) -> bool {
         self.exact && self.spec.as_ref() == Some(spec) && self.is_swappable(spec, family)
     }
 
-    /// Whether the kernel swaps such a set with one of that specification and family.
+    /// Reports whether the kernel swaps such a set with one of that specification and family.
     #[must_use]
     pub fn is_swappable(&self, spec: &SetSpec, family: Family) -> bool {
         self.set_type == Some(spec.set_type())
@@ -147,10 +147,9 @@ impl Listing {
     }
 }
 
-/// Reads the output of `ipset list NAME`, a line at a time.
+/// Line-wise parser of the output of `ipset list NAME`.
 ///
-/// Lines and header words that it does not know are skipped, since newer versions of ipset print
-/// more of them.
+/// Unknown lines and header words are skipped, because newer versions of ipset print more of them.
 #[derive(Clone, Debug)]
 pub struct ListReader {
     name: IpSetName,
@@ -209,7 +208,7 @@ impl ListReader {
         &self.name
     }
 
-    /// Whether the blank line after the last member was read.
+    /// Reports whether the blank line after the last member was read.
     pub(crate) fn has_ended(&self) -> bool {
         self.part == Part::End
     }
@@ -220,7 +219,7 @@ impl ListReader {
         self.set_type
     }
 
-    /// Takes the next line, without its line end. Returns the member if it is that of one.
+    /// Takes the next line, without its line end. Returns the member if the line holds one.
     ///
     /// A member in a form that this crate does not write (`nomatch`, a time-out, another protocol)
     /// is not returned, but makes the set inexact; see [`Listing::is_exactly`].
@@ -271,10 +270,10 @@ impl ListReader {
         member
     }
 
-    /// The same as [`finish`](Self::finish), for a listing that may have been cut without saying so.
+    /// Like [`finish`](Self::finish), for a listing that may be truncated without an error.
     ///
     /// # Errors
-    /// Those of [`finish`](Self::finish), and another number of members than the header says.
+    /// Those of [`finish`](Self::finish), and a number of members that differs from the header.
     pub(crate) fn finish_counted(self) -> Result<Listing, ListError> {
         let found = self.members;
         let wrong = self.announced.filter(|announced| *announced != found);
@@ -286,10 +285,10 @@ impl ListReader {
         }
     }
 
-    /// The header, after the last line.
+    /// Ends the listing and returns the header.
     ///
     /// # Errors
-    /// If the listing is of another set or was cut before its members.
+    /// If the listing is of another set or was truncated before its members.
     pub fn finish(self) -> Result<Listing, ListError> {
         if let Some(got) = self.wrong_name {
             let expected = self.name;
@@ -349,12 +348,12 @@ impl Header {
     }
 }
 
-/// Reads the output of `ipset list -name`: the names on it that are ours in that family.
+/// Reads the output of `ipset list -name` and returns the names of our sets of that family.
 pub fn owned_names(family: Family, output: &[u8]) -> impl Iterator<Item = IpSetName> {
     output.split(|&b| b == b'\n').filter_map(move |line| owned_name(family, line))
 }
 
-/// The name on a line of `ipset list -name`, if it is ours in that family.
+/// Returns the name on a line of `ipset list -name`, if it is ours in that family.
 pub(crate) fn owned_name(family: Family, line: &[u8]) -> Option<IpSetName> {
     let text = str::from_utf8(line.trim_ascii()).ok()?;
     let name = IpSetName::new(text).ok()?;

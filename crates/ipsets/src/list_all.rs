@@ -1,7 +1,8 @@
-//! Reading what `ipset list` prints of all sets: the listings of single sets, with blank lines between.
+//! Parser of the output of `ipset list` for all sets: the listings of single sets, separated by
+//! blank lines.
 //!
-//! Sets of others are skipped without a look at their members; which of them ipset cannot print is no concern of ours as
-//! long as ours are printed.
+//! Sets of other programs are skipped without parsing their members. Errors in them do not matter
+//! as long as our sets are printed.
 
 use tortie_net::{Family, IpSetName};
 use tortie_netfilter::{Member, SetType};
@@ -11,20 +12,20 @@ use crate::list::{ListError, ListReader, Listing, owned_name};
 #[cfg(test)]
 mod tests;
 
-/// What a line of the listing tells.
+/// Event on a line of the listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A set of ours exists; its header and members follow if they were asked for.
+    /// A set of ours exists; its header and members follow if it is desired.
     Begin(IpSetName),
-    /// A member of the set that began last.
+    /// A member of the current set.
     Member(Member),
-    /// The set that began last was listed to its end.
+    /// The current set was listed to its end.
     End {
         /// The set.
         name: IpSetName,
         /// Its type, if that is known.
         set_type: Option<SetType>,
-        /// Its header, if the listing can be relied upon.
+        /// Its header, if the listing is reliable.
         listing: Result<Listing, ListError>,
     },
 }
@@ -40,7 +41,7 @@ pub(crate) struct AllReader {
 enum Section {
     /// Before the name of a set.
     Between,
-    /// In a set that nobody asked for.
+    /// In a set that is not ours or not desired.
     Skipped,
     Set(Box<ListReader>),
 }
@@ -50,7 +51,7 @@ impl AllReader {
         Self { family, section: Section::Between }
     }
 
-    /// The set that is being read, and its type if that is known.
+    /// Returns the set that is being read, and its type if that is known.
     pub(crate) fn current(&self) -> Option<(&IpSetName, Option<SetType>)> {
         match &self.section {
             Section::Set(reader) => Some((reader.name(), reader.set_type())),
@@ -58,7 +59,7 @@ impl AllReader {
         }
     }
 
-    /// Takes the next line, without its line end. `is_wanted` says whether a set's members are of interest.
+    /// Takes the next line, without its line end. `is_wanted` reports whether the members of a set are needed.
     pub(crate) fn line(&mut self, line: &[u8], is_wanted: impl FnOnce(&IpSetName) -> bool) -> Option<Event> {
         match &mut self.section {
             Section::Between => self.begin(line, is_wanted),
@@ -98,7 +99,7 @@ impl AllReader {
         }
     }
 
-    /// After the last line of a command that ended well; `is_whole` tells whether that line had a line end.
+    /// Ends the listing of a successful command; `is_whole` states whether the last line had a line end.
     pub(crate) fn finish(&mut self, is_whole: bool) -> Option<Event> {
         self.end(|reader| if is_whole { reader.finish_counted() } else { Err(ListError::Cut(*reader.name())) })
     }

@@ -1,4 +1,4 @@
-//! What the reconciler asks for, and what it is told.
+//! Plans of the reconciler, and their results.
 
 use std::time::Duration;
 
@@ -8,31 +8,30 @@ use tortie_netfilter::Command;
 
 use crate::list::ListError;
 
-/// The next thing to do. All but [`Plan::Sleep`] and [`Plan::Done`] are commands, whose result goes
-/// to [`IpSets::on_exit`](crate::IpSets::on_exit) before the next plan is asked for.
+/// The next operation. All variants but [`Plan::Sleep`] and [`Plan::Done`] are commands. The caller
+/// reports their result to [`IpSets::on_exit`](crate::IpSets::on_exit) before it requests the next
+/// plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a plan does nothing until it is carried out"]
 #[non_exhaustive]
 pub enum Plan {
-    /// Run `ipset list`, handing its output to [`IpSets::on_output`](crate::IpSets::on_output): names, headers and
-    /// members of all sets, those of others and of the other family included.
+    /// Run `ipset list` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output): names, headers and
+    /// members of all sets, including those of other programs and of the other family.
     ListAll,
-    /// Run `ipset list -name`, handing its output to
-    /// [`IpSets::on_output`](crate::IpSets::on_output).
+    /// Run `ipset list -name` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output).
     ListNames,
-    /// Run `ipset list NAME`, handing its output to
-    /// [`IpSets::on_output`](crate::IpSets::on_output).
+    /// Run `ipset list NAME` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output).
     List(IpSetName),
     /// Run `ipset restore` with this text as its input.
     Restore(String),
-    /// Nothing can be done for that long; then ask again.
+    /// Wait for that long, then request the next plan.
     Sleep(Duration),
     /// Nothing is left to do for now.
     Done(Report),
 }
 
 impl Plan {
-    /// The command of ipset; `None` for a plan without one.
+    /// Returns the `ipset` command; `None` for a plan without one.
     #[must_use]
     pub fn command(&self) -> Option<Command> {
         let (args, input) = match self {
@@ -46,15 +45,15 @@ impl Plan {
         Some(Command { program: "ipset".to_owned(), args, input: input.to_owned() })
     }
 
-    /// Whether the same command, asked for by both families at the same time, is worth running once only: the output goes
-    /// to both.
+    /// Reports whether one run of the command can serve both families, if both plan it at the same
+    /// time; both then get the output.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         matches!(self, Self::ListAll | Self::ListNames)
     }
 }
 
-/// A command did not end with status 0, could not be started, or was cut off.
+/// Failure of a command: a status other than 0, no start, or an abort.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{stderr}")]
 #[non_exhaustive]
@@ -63,7 +62,7 @@ pub struct CommandFailure {
     source: Option<ListError>,
 }
 
-/// The command printed a listing that cannot be relied upon.
+/// The command printed an unreliable listing.
 impl From<ListError> for CommandFailure {
     fn from(error: ListError) -> Self {
         Self { stderr: error.to_string(), source: Some(error) }
@@ -71,31 +70,31 @@ impl From<ListError> for CommandFailure {
 }
 
 impl CommandFailure {
-    /// With what the command printed on its standard error, or what kept it from running.
+    /// Makes a failure from the standard error of the command, or the reason why it did not run.
     #[must_use]
     pub fn new(stderr: impl Into<String>) -> Self {
         Self { stderr: stderr.into(), source: None }
     }
 
-    /// What was printed.
+    /// Returns the standard error of the command.
     #[must_use]
     pub fn stderr(&self) -> &str {
         &self.stderr
     }
 
-    pub(crate) fn says_no_such_set(&self) -> bool {
+    pub(crate) fn is_no_such_set(&self) -> bool {
         self.stderr.contains("The set with the given name does not exist")
     }
 
-    pub(crate) fn says_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.stderr.contains("it is in use by a kernel component")
     }
 
-    pub(crate) fn says_types_differ(&self) -> bool {
+    pub(crate) fn is_type_mismatch(&self) -> bool {
         self.stderr.contains("cannot be swapped")
     }
 
-    /// The line of the restore text that ipset complains about.
+    /// Returns the line of the restore text that ipset refuses.
     pub(crate) fn line(&self) -> Option<usize> {
         let (_, rest) = self.stderr.split_once("Error in line ")?;
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -103,32 +102,32 @@ impl CommandFailure {
     }
 }
 
-/// What the end of a round of plans leaves behind.
+/// Result of a round of plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 #[non_exhaustive]
 pub struct Report {
-    /// The sets that do not hold what they should, in order of their names.
+    /// Sets that are not in sync, in the order of their names.
     pub failures: Vec<SetFailure>,
-    /// Why the names of the sets could not be listed, after many attempts.
+    /// Failure to list the names of the sets, after several attempts.
     pub listing: Option<CommandFailure>,
-    /// Sets wait to be destroyed or to be re-read; ask again soon (Felix: within 100 ms).
+    /// True if sets are still to be destroyed or re-read; request the next plan soon (Felix: within 100 ms).
     pub more: bool,
-    /// How many sets were destroyed.
+    /// Number of destroyed sets.
     pub destroyed: usize,
-    /// The failed sets are due to be tried again after that long.
+    /// Time until the next attempt for the failed sets.
     pub retry_after: Option<Duration>,
 }
 
 impl Report {
-    /// Whether everything that is wanted is in the kernel.
+    /// Reports whether every desired set is in sync.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failures.is_empty() && self.listing.is_none()
     }
 }
 
-/// A set that does not hold what it should.
+/// A set that is not in sync.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("IP set {name} ({id})")]
 #[non_exhaustive]
@@ -137,23 +136,23 @@ pub struct SetFailure {
     pub name: IpSetName,
     /// The set's id.
     pub id: IpSetId,
-    /// Whether there is a set of that name in the kernel, as far as is known; without one, rules
+    /// True if a set of that name is known to be in the kernel; without one, rules
     /// that refer to it cannot be written.
     pub exists: bool,
-    /// Whether it may lack members that it should hold, as far as is known.
+    /// True if it may lack desired members.
     pub lacks: bool,
-    /// Whether it may hold members that it should not, as far as is known.
+    /// True if it may hold members that are not desired.
     pub exceeds: bool,
-    /// What went wrong.
+    /// The error.
     #[source]
     pub error: SetError,
 }
 
-/// What is wrong with a set.
+/// Reason why a set is not in sync.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SetError {
-    /// ipset refuses what should be written.
+    /// ipset refuses the write.
     #[error("{attempts} failed attempts")]
     Refused {
         /// The number of attempts since it last succeeded.
@@ -162,15 +161,15 @@ pub enum SetError {
         #[source]
         failure: CommandFailure,
     },
-    /// There are more members than fit in; as many as fit are in the kernel. Raise `MaxIpsetSize`.
+    /// There are more members than the maximum; the kernel holds that maximum. Raise `MaxIpsetSize`.
     #[error("{members} members, but no more than {max_elements} fit in (MaxIpsetSize)")]
     TooManyMembers {
         /// The number of members.
         members: usize,
-        /// How many fit in.
+        /// Maximum number of members.
         max_elements: usize,
     },
-    /// Too much else failed in this round; this set is written in the next.
+    /// Too many other writes failed in this round; this set is written in the next.
     #[error("not written yet, since writing other sets failed")]
     Deferred,
 }

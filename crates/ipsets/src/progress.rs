@@ -10,16 +10,16 @@ use crate::list::{Lines, ListReader};
 use crate::list_all::AllReader;
 use crate::plan::CommandFailure;
 
-/// So often listing the names is tried in a round when nothing is known yet, and so often otherwise.
+/// Attempts per round to list the names before the first successful listing, and after it.
 const FIRST_NAMES_ATTEMPTS: u32 = 10;
 const NAMES_ATTEMPTS: u32 = 5;
-/// The most sets that are destroyed with one command.
+/// Maximum number of sets that one command destroys.
 const LARGEST_BATCH: usize = 512;
 
-/// Why the kernel is to be listed; a later reason includes the earlier ones.
+/// Reason for a listing of the kernel; a later reason includes the earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// To see which sets exist after a failure.
+    /// To find the existing sets after a failure.
     Check,
     Background,
     Full,
@@ -30,7 +30,7 @@ pub(crate) enum Reason {
 pub(crate) struct Progress {
     pub(crate) listing: Option<Reason>,
     /// The sets were listed at least once.
-    pub(crate) known: bool,
+    pub(crate) has_listed: bool,
     pub(crate) in_flight: Option<InFlight>,
     pub(crate) round: Option<Round>,
     pub(crate) deletion: Option<Deletion>,
@@ -47,18 +47,18 @@ pub(crate) enum InFlight {
     All(AllInFlight),
     Names { reason: Reason, lines: Lines, seen: BTreeSet<IpSetName> },
     List { name: IpSetName, lines: Lines, reader: ListReader },
-    Restore { touched: Touched, failures: u32 },
+    Restore { written_sets: WrittenSets, failures: u32 },
     Destroy { names: Vec<IpSetName>, since: Duration },
 }
 
-/// From the first plan after [`Plan::Done`](crate::Plan::Done) to the next [`Plan::Done`](crate::Plan::Done).
+/// The plans from one [`Plan::Done`](crate::Plan::Done) to the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     pub(crate) started: Duration,
     pub(crate) wait_until: Duration,
     pub(crate) names_failures: u32,
     pub(crate) names_failure: Option<CommandFailure>,
-    /// Listing all sets at once failed; these were listed before it did.
+    /// Sets listed before the listing of all sets failed; `None` if it did not fail.
     pub(crate) all_failed: Option<BTreeSet<IpSetName>>,
     pub(crate) failures: u32,
     pub(crate) background_reads: u32,
@@ -80,12 +80,12 @@ pub(crate) struct AllInFlight {
     pub(crate) reason: Reason,
     pub(crate) since: Duration,
     pub(crate) lines: Lines,
-    pub(crate) filed: Filed,
+    pub(crate) partial: PartialListing,
 }
 
 /// The part of a listing that has arrived, sorted by set.
 #[derive(Clone, Debug)]
-pub(crate) struct Filed {
+pub(crate) struct PartialListing {
     pub(crate) reader: AllReader,
     /// Members of the set that is being read.
     pub(crate) members: Vec<Member>,
@@ -119,12 +119,12 @@ impl Batch {
     }
 }
 
-/// From the first plan for deletions after [`Plan::Done`](crate::Plan::Done) to the next [`Plan::Done`](crate::Plan::Done).
+/// The plans for deletions from one [`Plan::Done`](crate::Plan::Done) to the next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deletion {
     pub(crate) refusals: u32,
     pub(crate) destroyed: usize,
-    /// Nothing is left to do in this round.
+    /// The round is complete.
     pub(crate) is_over: bool,
     /// The last command failed for an unknown reason.
     pub(crate) is_stuck: bool,
@@ -132,14 +132,14 @@ pub(crate) struct Deletion {
 
 /// The sets that a restore text writes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Touched {
+pub(crate) struct WrittenSets {
     /// The sets, each with the number of its first line, counted from 1.
     sets: Vec<(usize, IpSetName)>,
     /// The temporary sets that hold the replaced members.
     temporaries: Vec<IpSetName>,
 }
 
-impl Touched {
+impl WrittenSets {
     pub(crate) fn names(&self) -> impl Iterator<Item = &IpSetName> {
         self.sets.iter().map(|(_, name)| name)
     }
@@ -152,17 +152,17 @@ impl Touched {
         self.sets.is_empty()
     }
 
-    /// The lines from this one on are about the set.
+    /// Records that the lines from this one on belong to the set.
     pub(crate) fn begin(&mut self, line: usize, name: IpSetName) {
         self.sets.push((line, name));
     }
 
-    /// Notes a temporary set that holds replaced members.
+    /// Records a temporary set that holds replaced members.
     pub(crate) fn replace_into(&mut self, temporary: IpSetName) {
         self.temporaries.push(temporary);
     }
 
-    /// The set that the line is about.
+    /// Returns the set to which the line belongs.
     pub(crate) fn at_line(&self, line: usize) -> Option<&IpSetName> {
         let after = self.sets.partition_point(|(first, _)| *first <= line);
         let (_, name) = self.sets.get(after.checked_sub(1)?)?;
@@ -174,7 +174,7 @@ impl Progress {
     pub(crate) const fn new() -> Self {
         Self {
             listing: Some(Reason::Full),
-            known: false,
+            has_listed: false,
             in_flight: None,
             round: None,
             deletion: None,
@@ -184,9 +184,9 @@ impl Progress {
         }
     }
 
-    /// Whether it was ever seen which sets there are.
+    /// Reports whether the sets were listed at least once.
     pub(crate) const fn is_known(&self) -> bool {
-        self.known
+        self.has_listed
     }
 
     pub(crate) fn want_listing(&mut self, reason: Reason) {
@@ -208,8 +208,8 @@ impl Round {
         }
     }
 
-    pub(crate) fn names_attempts(known: bool) -> u32 {
-        if known { NAMES_ATTEMPTS } else { FIRST_NAMES_ATTEMPTS }
+    pub(crate) fn names_attempts(has_listed: bool) -> u32 {
+        if has_listed { NAMES_ATTEMPTS } else { FIRST_NAMES_ATTEMPTS }
     }
 
     /// Queues `names` to be written again: whole, or in two parts.

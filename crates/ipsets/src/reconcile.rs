@@ -1,4 +1,4 @@
-//! The state machine: which command is next. What its result means is in the modules below.
+//! State machine that chooses the next command. The modules below handle the results.
 
 use std::time::Duration;
 
@@ -13,25 +13,25 @@ mod restore;
 
 use read::observe;
 
-/// After that many failures in a row a set that cannot be listed counts as unreadable, and is
-/// replaced if it is wanted.
+/// Consecutive failures to list a set after which it counts as unreadable and is
+/// replaced if it is desired.
 const LIST_ATTEMPTS: u32 = 5;
-/// A restore that fails without saying where is tried so often before it is cut in halves.
+/// Attempts for a restore that fails without naming the line, before it is split in halves.
 const WHOLE_ATTEMPTS: u32 = 3;
-/// A failing set is tried again so often within the round, then only after longer pauses.
+/// Attempts for a failing set within a round; further attempts follow after longer pauses.
 const QUICK_ATTEMPTS: u32 = 3;
-/// A round ends after that many failed commands.
+/// Failed commands after which a round ends.
 const FAILURES_PER_ROUND: u32 = 64;
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(1);
 pub(crate) const FIRST_LONG_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// 1, 2, 4 ms, …
+/// Returns 1, 2, 4 ms, …
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE * 2u32.pow(failures.clamp(1, 17) - 1)
 }
 
-/// Short pauses for the attempts within a round, then 1, 2, 4 … 60 s.
+/// Returns short pauses for the attempts within a round, then 1, 2, 4 … 60 s.
 fn set_pause(failures: u32) -> Duration {
     if failures <= QUICK_ATTEMPTS {
         return pause(failures);
@@ -41,25 +41,25 @@ fn set_pause(failures: u32) -> Duration {
 }
 
 impl IpSets {
-    /// The next thing to do to bring every wanted set to its wanted content; sets that are no longer
-    /// wanted stay, since rules may still refer to them (see
+    /// Returns the next operation that brings the desired sets in sync. Sets that are no longer
+    /// desired stay, since rules may still refer to them (see
     /// [`plan_deletions`](Self::plan_deletions)).
     ///
-    /// `now` is the time since any fixed moment and must not run backwards. A command whose result
+    /// `now` is the time since a fixed moment and must not run backwards. A command whose result
     /// was not reported counts as failed.
     pub fn plan(&mut self, now: Duration) -> Plan {
         self.abandon(now);
-        let known = self.progress.known;
+        let has_listed = self.progress.has_listed;
         let round = self.progress.round.get_or_insert_with(|| Round::new(now));
         if round.wait_until > now {
             return Plan::Sleep(round.wait_until - now);
         }
-        let may_list = round.names_failures < Round::names_attempts(known);
+        let may_list = round.names_failures < Round::names_attempts(has_listed);
         let all_failed = round.all_failed.is_some();
         if may_list && let Some(reason) = self.progress.listing {
             return self.start_listing(now, reason, all_failed);
         }
-        if !known || round.failures >= FAILURES_PER_ROUND {
+        if !has_listed || round.failures >= FAILURES_PER_ROUND {
             return self.finish(now);
         }
         if let Some(name) = self.must_read.pop_first() {
@@ -71,10 +71,10 @@ impl IpSets {
         self.next_restore(now).unwrap_or_else(|| self.finish(now))
     }
 
-    /// Takes the next piece of what [`Plan::ListAll`], [`Plan::ListNames`] or [`Plan::List`] printed; the pieces may be
-    /// cut anywhere.
+    /// Takes the next piece of the output of [`Plan::ListAll`], [`Plan::ListNames`] or
+    /// [`Plan::List`]; a piece may end anywhere.
     pub fn on_output(&mut self, chunk: &[u8]) {
-        // Out of the way, so that what is read can be filed.
+        // Moved out so that `self` can be borrowed while lines are processed.
         let mut in_flight = self.progress.in_flight.take();
         match &mut in_flight {
             Some(InFlight::All(all)) => self.read_all(all, chunk),
@@ -90,7 +90,7 @@ impl IpSets {
         self.progress.in_flight = in_flight;
     }
 
-    /// Takes the end of the command last planned. Without one this does nothing.
+    /// Takes the result of the planned command. Without one this does nothing.
     pub fn on_exit(&mut self, now: Duration, result: Result<(), CommandFailure>) {
         match self.progress.in_flight.take() {
             None => {}
@@ -110,12 +110,12 @@ impl IpSets {
                         .and_then(|()| reader.finish());
                     self.listed(now, &name, listing);
                 }
-                Err(failure) if failure.says_no_such_set() => self.mark_absent(&name),
+                Err(failure) if failure.is_no_such_set() => self.mark_absent(&name),
                 Err(failure) => self.list_failed(now, &name, failure),
             },
-            Some(InFlight::Restore { touched, failures }) => match result {
-                Ok(()) => self.restored(touched),
-                Err(failure) => self.restore_failed(now, &touched, failures, failure),
+            Some(InFlight::Restore { written_sets, failures }) => match result {
+                Ok(()) => self.restored(written_sets),
+                Err(failure) => self.restore_failed(now, &written_sets, failures, failure),
             },
             Some(InFlight::Destroy { names, since }) => self.destroyed(now.saturating_sub(since), &names, result),
         }

@@ -1,4 +1,4 @@
-//! What is left undone at the end of a round.
+//! Report at the end of a round.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ impl IpSets {
         let suspects: BTreeSet<&IpSetName> = self.dirty.iter().chain(&self.overfull).chain(&self.must_read).collect();
         let mut failures = Vec::new();
         for name in suspects {
-            // A set that another program listed twice is read again, wanted or not.
+            // A set that appeared twice in a listing is read again, desired or not.
             let Some(state) = self.sets.get(name) else { continue };
             let pending = self.dirty.contains(name) || self.must_read.contains(name);
             if pending {
@@ -25,10 +25,10 @@ impl IpSets {
                 };
                 retry_after = Some(retry_after.map_or(pause, |least| least.min(pause)));
             }
-            // It is not wanted any more.
+            // The set is no longer desired.
             let Some(error) = set_error(state, pending) else { continue };
             if !self.progress.is_known() {
-                // Why the names cannot be listed says it all.
+                // The failure to list the names is the report.
                 continue;
             }
             let spec = state.desired;

@@ -1,4 +1,4 @@
-//! The sets of one family: what is wanted of them.
+//! Desired state of the sets of one family.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::tracker::Members;
 #[cfg(test)]
 mod tests;
 
-/// Why a change of what is wanted was refused, in whole or in part.
+/// Reason why a change of the desired state was refused, in whole or in part.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// There is no such set.
+    /// The set does not exist.
     #[error("IP set {0}: unknown")]
     UnknownSet(IpSetId),
-    /// The kernel could not hold a set of that id; the set was not added.
+    /// The id gives no valid name in the kernel; the set was not added.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// Another set has the same name in the kernel; the set was not added.
@@ -34,28 +34,29 @@ pub enum UpdateError {
         /// The set that has the name.
         other: IpSetId,
     },
-    /// Members that cannot be in such a set were left out; all others were accepted.
+    /// Invalid members were omitted; all others were accepted.
     #[error("IP set {id}: {count} members left out")]
     BadMembers {
         /// The set.
         id: IpSetId,
-        /// How many.
+        /// Number of omitted members.
         count: usize,
-        /// What is wrong with the first of them.
+        /// The error of the first of them.
         #[source]
         first: MemberError,
     },
 }
 
-/// How tries, budgets and pauses are measured out.
+/// Time and size budgets of the reconciler.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "made to be filled in, with ..Default")]
 pub struct Config {
-    /// If listing all sets with their members took longer, a background resync reads them one by one.
+    /// Maximum duration of a listing of all sets with members; above it, a background resync reads them one by one.
     pub list_all_limit: Duration,
-    /// How long a round may then go on reading sets that are probably fine; one is always read.
+    /// Time in a round for background reads of sets that are probably in sync; at least one set is
+    /// read.
     pub background_budget: Duration,
-    /// The number of members after which a restore text ends and the rest goes into the next.
+    /// Number of members after which a restore text ends; the remaining members go into the next.
     pub members_per_restore: usize,
 }
 
@@ -69,13 +70,13 @@ impl Default for Config {
     }
 }
 
-/// How much of the kernel to read again.
+/// Extent of a resync with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Resync {
-    /// List the names now, and re-read the sets a few at a time, between other work.
+    /// List the names now, and re-read the sets a few at a time, in between other work.
     Background,
-    /// Forget what is known and read everything before the next write.
+    /// Discard the known state and read everything before the next write.
     Full,
 }
 
@@ -88,26 +89,26 @@ impl From<Resync> for Reason {
     }
 }
 
-/// What is in the kernel under a name.
+/// Known state of a set in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     Absent,
-    /// Something is there; it must be read before anything is written.
+    /// The set exists and must be read before the next write.
     Unread,
-    /// Something is there that ipset cannot read.
+    /// The set exists, but ipset cannot read it.
     Unreadable,
     Present(Listing),
 }
 
-/// How writing a set has gone of late.
+/// Recent failures of a set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     pub(crate) failures: u32,
     pub(crate) last: Option<CommandFailure>,
-    /// No further try before.
+    /// Earliest time of the next attempt.
     pub(crate) retry_at: Duration,
     pub(crate) list_failures: u32,
-    /// The kernel would not swap what is there; it has to be destroyed first.
+    /// The kernel refused to swap the existing set; it has to be destroyed first.
     pub(crate) swap_refused: bool,
 }
 
@@ -121,14 +122,14 @@ pub(crate) struct SetState {
     pub(crate) health: Health,
 }
 
-/// The network of length 0 is stored as its two halves, each of which may be wanted on its own too.
+/// The network of length 0 is stored as its two halves, each of which may also be desired itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Halves {
     whole: bool,
     own: [bool; 2],
 }
 
-/// What has to be done to a set.
+/// Operation that a set needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Nothing,
@@ -137,7 +138,8 @@ pub(crate) enum Need {
     Members,
     /// Fill a temporary set and swap.
     Swap,
-    /// Destroy what is there and create again, since the kernel does not swap different types.
+    /// Destroy the existing set and create it again, since the kernel does not swap different
+    /// types.
     Recreate,
 }
 
@@ -203,7 +205,7 @@ impl SetState {
 
     fn track(&mut self, member: Member, wanted: bool) {
         if wanted {
-            self.members.want(member);
+            self.members.add_desired(member);
         } else {
             self.members.unwant(member);
         }
@@ -215,27 +217,27 @@ impl SetState {
     }
 }
 
-/// The IP sets of one family: wanted, seen and pending.
+/// The IP sets of one family: desired, observed and pending state.
 ///
-/// See the [crate documentation](crate) for how it is driven. All changes of what is wanted are
-/// cheap, and those that cancel out before the next plan leave no trace.
+/// The [crate documentation](crate) shows the use. All changes of the desired state are cheap, and
+/// changes that cancel out before the next plan cause no write.
 #[derive(Clone, Debug)]
 pub struct IpSets {
     pub(crate) family: Family,
     pub(crate) config: Config,
-    /// Sets that are wanted, and those no longer wanted whose members are still known.
+    /// Desired sets, and those no longer desired whose members are still known.
     pub(crate) sets: BTreeMap<IpSetName, SetState>,
     /// Sets that may need to be written.
     pub(crate) dirty: BTreeSet<IpSetName>,
-    /// Wanted sets with more members than fit in.
+    /// Desired sets with more members than the maximum.
     pub(crate) overfull: BTreeSet<IpSetName>,
-    /// Sets in the kernel that are ours and not wanted, temporary ones included.
+    /// Our sets in the kernel that are not desired, including temporary ones.
     pub(crate) to_destroy: BTreeSet<IpSetName>,
-    /// Those that could not be destroyed; not tried again before the names are listed again.
+    /// Sets that could not be destroyed; retried after the next listing.
     pub(crate) not_destroyed: BTreeSet<IpSetName>,
     /// Sets to be read before the next write.
     pub(crate) must_read: BTreeSet<IpSetName>,
-    /// Sets to be read when there is time.
+    /// Sets to be read in the background.
     pub(crate) may_read: VecDeque<IpSetName>,
     pub(crate) next_temporary: u64,
     pub(crate) wanted: usize,
@@ -243,7 +245,7 @@ pub struct IpSets {
 }
 
 impl IpSets {
-    /// No wanted sets, and a kernel that has to be read in full first.
+    /// Returns an instance without desired sets, which reads the kernel in full first.
     #[must_use]
     pub fn new(family: Family, config: Config) -> Self {
         Self {
@@ -268,37 +270,37 @@ impl IpSets {
         self.family
     }
 
-    /// The number of wanted sets.
+    /// Returns the number of desired sets.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.wanted
     }
 
-    /// The number of sets in the kernel that are ours and not wanted, as of the last listing: those that wait to be
-    /// destroyed, and those that could not be.
+    /// Returns the number of our sets in the kernel that are not desired, as of the last listing:
+    /// sets to be destroyed, and sets that could not be destroyed.
     #[must_use]
     pub fn unwanted(&self) -> usize {
         self.to_destroy.len() + self.not_destroyed.len()
     }
 
-    /// The wanted sets with more members than fit in, of which the kernel holds only some.
+    /// Iterates over the desired sets with more members than the maximum, of which the kernel holds only a part.
     pub fn overfull(&self) -> impl Iterator<Item = &IpSetId> {
-        // Not by `self.overfull`, which leaves out what is being read.
+        // Not from `self.overfull`, which omits sets that are being read.
         self.sets.values().filter(|state| state.is_overfull()).map(|state| &state.id)
     }
 
-    /// Whether no sets are wanted.
+    /// Reports whether no sets are desired.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.wanted == 0
     }
 
-    /// Wants a set with exactly these members, whatever was wanted of it before. Members of the
-    /// other family are left out.
+    /// Adds a desired set with exactly these members, or replaces it. Members of the
+    /// other family are ignored.
     ///
     /// # Errors
-    /// [`UpdateError::Name`] or [`UpdateError::NameTaken`] (and nothing changes), or [`UpdateError::BadMembers`] (and all
-    /// others are accepted).
+    /// [`UpdateError::Name`] or [`UpdateError::NameTaken`] (and nothing changes), or
+    /// [`UpdateError::BadMembers`] (and all others are accepted).
     pub fn add_or_replace(
         &mut self,
         id: &IpSetId,
@@ -335,11 +337,11 @@ impl IpSets {
             state.halves = Halves::default();
         }
         let result = Self::edit(state, self.family, members, true);
-        self.touched(&name);
+        self.written_sets(&name);
         result
     }
 
-    /// Wants these members too. Members of the other family are left out.
+    /// Adds desired members. Members of the other family are ignored.
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
@@ -351,7 +353,7 @@ impl IpSets {
         self.edit_members(id, members, true)
     }
 
-    /// No longer wants these members. Members of the other family are left out.
+    /// Removes desired members. Members of the other family are ignored.
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`], or [`UpdateError::BadMembers`] (and all others are accepted).
@@ -363,19 +365,18 @@ impl IpSets {
         self.edit_members(id, members, false)
     }
 
-    /// No longer wants the set. It is destroyed by one of the next
-    /// [`plan_deletions`](Self::plan_deletions).
+    /// Removes a desired set. A later [`plan_deletions`](Self::plan_deletions) destroys it.
     ///
     /// # Errors
     /// [`UpdateError::UnknownSet`].
     #[expect(clippy::expect_used, reason = "the set was found by its name")]
     pub fn remove(&mut self, id: &IpSetId) -> Result<(), UpdateError> {
-        let name = self.known(id)?;
+        let name = self.desired_name(id)?;
         self.dirty.remove(&name);
         self.overfull.remove(&name);
         self.must_read.remove(&name);
         self.wanted -= 1;
-        let state = self.sets.get_mut(&name).expect("a known set is there");
+        let state = self.sets.get_mut(&name).expect("a known set is present");
         state.desired = None;
         state.health = Health::default();
         state.unwant_all();
@@ -383,38 +384,38 @@ impl IpSets {
             self.to_destroy.insert(name);
         }
         if !matches!(state.kernel, Kernel::Present(_)) {
-            // Nothing is known of its members that would be worth keeping.
+            // Its members are not known and need not be kept.
             self.sets.remove(&name);
         }
         Ok(())
     }
 
-    /// Wants the kernel to be read again. Of several such wishes before the next plan the greatest
+    /// Requests a resync with the kernel. Of several requests before the next plan the most extensive
     /// counts.
     pub fn queue_resync(&mut self, resync: Resync) {
         self.progress.want_listing(resync.into());
     }
 
-    /// What is wanted of a set.
+    /// Returns the desired type and size of a set.
     #[must_use]
     pub fn spec(&self, id: &IpSetId) -> Option<SetSpec> {
-        let name = self.known(id).ok()?;
+        let name = self.desired_name(id).ok()?;
         self.sets.get(&name)?.desired
     }
 
-    /// The members wanted of a set, in order.
+    /// Returns the desired members of a set, in order.
     #[must_use]
     pub fn desired_members(&self, id: &IpSetId) -> Option<Vec<Member>> {
-        let name = self.known(id).ok()?;
+        let name = self.desired_name(id).ok()?;
         Some(self.sets.get(&name)?.members.desired())
     }
 
-    /// The ids of the wanted sets, in order of their names in the kernel.
+    /// Iterates over the ids of the desired sets, in the order of their names in the kernel.
     pub fn ids(&self) -> impl Iterator<Item = &IpSetId> {
         self.sets.values().filter(|state| state.desired.is_some()).map(|state| &state.id)
     }
 
-    fn known(&self, id: &IpSetId) -> Result<IpSetName, UpdateError> {
+    fn desired_name(&self, id: &IpSetId) -> Result<IpSetName, UpdateError> {
         let name = ip_set_name(self.family, id).ok();
         let is_known = |name: &IpSetName| self.sets.get(name).is_some_and(|s| s.desired.is_some() && s.id == *id);
         name.filter(is_known).ok_or_else(|| UpdateError::UnknownSet(id.clone()))
@@ -427,21 +428,21 @@ impl IpSets {
         members: impl IntoIterator<Item = impl Into<Member>>,
         wanted: bool,
     ) -> Result<(), UpdateError> {
-        let name = self.known(id)?;
-        let state = self.sets.get_mut(&name).expect("a known set is there");
+        let name = self.desired_name(id)?;
+        let state = self.sets.get_mut(&name).expect("a known set is present");
         let result = Self::edit(state, self.family, members, wanted);
-        self.touched(&name);
+        self.written_sets(&name);
         result
     }
 
-    #[expect(clippy::expect_used, reason = "members are edited of sets that are wanted")]
+    #[expect(clippy::expect_used, reason = "only members of desired sets are edited")]
     fn edit(
         state: &mut SetState,
         family: Family,
         members: impl IntoIterator<Item = impl Into<Member>>,
         wanted: bool,
     ) -> Result<(), UpdateError> {
-        let spec = state.desired.expect("the set is wanted");
+        let spec = state.desired.expect("the set is desired");
         let mut bad = None;
         let mut count = 0;
         for member in members {
@@ -463,17 +464,17 @@ impl IpSets {
         }
     }
 
-    /// What is wanted of the set, or what is known of it, has changed.
-    pub(crate) fn touched(&mut self, name: &IpSetName) {
+    /// Records that the desired or the known state of the set has changed.
+    pub(crate) fn written_sets(&mut self, name: &IpSetName) {
         let Some(state) = self.sets.get_mut(name) else {
             return;
         };
-        // Another content may well succeed where the last one failed.
+        // The new content may succeed where the last one failed.
         state.health.retry_at = Duration::ZERO;
         self.reconsider(name);
     }
 
-    /// Files the set as dirty and as overfull, or as neither.
+    /// Updates the set's entries in `dirty` and `overfull`.
     pub(crate) fn reconsider(&mut self, name: &IpSetName) {
         let Some(state) = self.sets.get(name) else {
             self.dirty.remove(name);

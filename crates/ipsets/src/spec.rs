@@ -7,7 +7,7 @@ use tortie_netfilter::SetType;
 
 use crate::names::family_word;
 
-/// What a set is created with: its type, and how much fits in.
+/// Type and size of a set at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SetSpec {
     set_type: SetType,
@@ -24,7 +24,7 @@ impl SetSpec {
     /// Felix's default for `MaxIpsetSize`.
     pub const DEFAULT_MAX_ELEMENTS: u32 = 1 << 20;
 
-    /// A set of that type and of default size: 1,048,576 elements, or all ports.
+    /// Returns a specification of that type and of default size: 1,048,576 elements, or all ports.
     #[must_use]
     pub const fn new(set_type: SetType) -> Self {
         let limit = match set_type {
@@ -34,13 +34,13 @@ impl SetSpec {
         Self { set_type, limit }
     }
 
-    /// A `bitmap:port` set of the ports `first..=last`; they are put in order.
+    /// Returns a `bitmap:port` set of the ports between `first` and `last`, in either order.
     #[must_use]
     pub fn port_range(first: u16, last: u16) -> Self {
         Self { set_type: SetType::BitmapPort, limit: Limit::Ports { first: first.min(last), last: first.max(last) } }
     }
 
-    /// The same with room for `max` elements (`MaxIpsetSize`), at least one. Without effect on
+    /// Sets the maximum number of elements (`MaxIpsetSize`), at least one. Without effect on
     /// `bitmap:port`, whose size is its range.
     #[must_use]
     pub fn with_max_elements(mut self, max: u32) -> Self {
@@ -56,7 +56,7 @@ impl SetSpec {
         self.set_type
     }
 
-    /// How many members fit in.
+    /// Returns the maximum number of members.
     #[must_use]
     pub fn max_elements(&self) -> usize {
         match self.limit {
@@ -65,7 +65,7 @@ impl SetSpec {
         }
     }
 
-    /// Whether `port` is in the range of this `bitmap:port` set; false for other types.
+    /// Reports whether `port` is in the range of this `bitmap:port` set; false for other types.
     #[must_use]
     pub fn has_port(&self, port: u16) -> bool {
         matches!(self.limit, Limit::Ports { first, last } if (first..=last).contains(&port))

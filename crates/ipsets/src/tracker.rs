@@ -1,8 +1,9 @@
 //! Desired, observed and pending members of one set.
 //!
-//! `tortie_netfilter::delta` keeps ordered maps. A set can have a million members, is re-read every minute or two, and comes
-//! from the kernel in hash order; hash sets take a third of the time for that and the same memory (38 bytes a network
-//! at a million, against 29 to 38). What is written is sorted at the moment of writing.
+//! `tortie_netfilter::delta` keeps ordered maps. A set can have a million members, is re-read every
+//! minute or two, and comes from the kernel in hash order. Hash sets take a third of the time for
+//! that and the same memory (38 bytes a network at a million, against 29 to 38). Members are sorted
+//! when they are written.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -16,8 +17,8 @@ mod tests;
 
 type Set<K> = HashSet<K, ahash::RandomState>;
 
-/// Each key is in at most one of the three sets, so that memory is that of one set when all is
-/// written, and looking for work costs as much as there is work.
+/// Each key is in at most one of the three sets: the memory is that of one set when everything is
+/// written, and the cost of a plan depends on the pending keys only.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker<K> {
     /// Desired and observed.
@@ -43,7 +44,7 @@ fn merge<K: Eq + Hash>(into: &mut Set<K>, from: &mut Set<K>) {
     into.extend(from);
 }
 
-/// Gives memory back once a table is nearly empty.
+/// Shrinks a table that is nearly empty.
 fn tidy<K: Eq + Hash>(set: &mut Set<K>) {
     if set.capacity() > 64 && set.len() < set.capacity() / 8 {
         set.shrink_to_fit();
@@ -51,7 +52,7 @@ fn tidy<K: Eq + Hash>(set: &mut Set<K>) {
 }
 
 impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
-    fn want(&mut self, key: K) {
+    fn add_desired(&mut self, key: K) {
         if self.in_sync.contains(&key) {
             return;
         }
@@ -75,14 +76,14 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
         merge(&mut self.surplus, &mut self.in_sync);
     }
 
-    fn forget_observed(&mut self) {
+    fn clear_observed(&mut self) {
         self.surplus = Set::default();
         merge(&mut self.missing, &mut self.in_sync);
     }
 
-    /// Makes room for a kernel that probably holds what is wanted.
+    /// Prepares for a listing of a kernel that probably holds the desired members.
     fn expect_observed(&mut self) {
-        self.forget_observed();
+        self.clear_observed();
         self.in_sync.reserve(self.missing.len());
     }
 
@@ -100,14 +101,15 @@ impl<K: Copy + Eq + Hash + Ord> Tracker<K> {
         tidy(&mut self.in_sync);
     }
 
-    /// Takes all that is surplus, sorted, as removed.
+    /// Removes the surplus members and returns them sorted.
     fn take_surplus(&mut self) -> Vec<K> {
         let mut taken: Vec<K> = std::mem::take(&mut self.surplus).into_iter().collect();
         taken.sort_unstable();
         taken
     }
 
-    /// Takes up to `limit` of what is missing as added: the first ones, sorted.
+    /// Removes up to `limit` missing members, the first in order, files them as added, and returns
+    /// them sorted.
     fn take_missing(&mut self, limit: usize) -> Vec<K> {
         if self.missing.is_empty() || limit == 0 {
             return Vec::new();
@@ -163,7 +165,7 @@ macro_rules! with_member {
             (Members::IpPorts($tracker), Member::IpPort($key)) => $body,
             (Members::NetPairs($tracker), Member::NetPair($key)) => $body,
             (Members::Ports($tracker), Member::Port($key)) => $body,
-            // Members are checked against the type of their set before they get here.
+            // The caller has checked members against the type of their set.
             _ => {}
         }
     };
@@ -179,7 +181,7 @@ impl Members {
         }
     }
 
-    /// Whether sets of that type are tracked in these tables.
+    /// Reports whether sets of that type are tracked in these tables.
     pub(crate) fn holds(&self, set_type: SetType) -> bool {
         matches!(
             (self, set_type),
@@ -190,15 +192,15 @@ impl Members {
         )
     }
 
-    pub(crate) fn want(&mut self, member: Member) {
-        with_member!(self, member, tracker, key => tracker.want(key));
+    pub(crate) fn add_desired(&mut self, member: Member) {
+        with_member!(self, member, tracker, key => tracker.add_desired(key));
     }
 
     pub(crate) fn unwant(&mut self, member: Member) {
         with_member!(self, member, tracker, key => tracker.unwant(key));
     }
 
-    /// The kernel was seen to hold `member`.
+    /// Records that the kernel holds `member`.
     pub(crate) fn observe(&mut self, member: Member) {
         with_member!(self, member, tracker, key => tracker.observe(key));
     }
@@ -207,14 +209,14 @@ impl Members {
         with_tracker!(self, tracker => tracker.unwant_all());
     }
 
-    /// Everything in the kernel is about to be observed.
+    /// Prepares for a complete listing.
     pub(crate) fn expect_observed(&mut self) {
         with_tracker!(self, tracker => tracker.expect_observed());
     }
 
-    /// From now on nothing is known to be in the kernel.
-    pub(crate) fn forget_observed(&mut self) {
-        with_tracker!(self, tracker => tracker.forget_observed());
+    /// Discards the observed members.
+    pub(crate) fn clear_observed(&mut self) {
+        with_tracker!(self, tracker => tracker.clear_observed());
     }
 
     pub(crate) fn tidy(&mut self) {
@@ -250,7 +252,7 @@ impl Members {
         }
     }
 
-    /// Calls for each surplus member `line`, and takes it as removed. Returns how many.
+    /// Calls `line` for each surplus member and files it as removed. Returns the number of members.
     pub(crate) fn drain_surplus(&mut self, mut line: impl FnMut(&dyn Display)) -> usize {
         with_tracker!(self, tracker => {
             let taken = tracker.take_surplus();
@@ -259,7 +261,7 @@ impl Members {
         })
     }
 
-    /// Calls for up to `limit` missing members `line`, and takes them as added. Returns how many.
+    /// Calls `line` for up to `limit` missing members and files them as added. Returns the number of members.
     pub(crate) fn drain_missing(&mut self, limit: usize, mut line: impl FnMut(&dyn Display)) -> usize {
         with_tracker!(self, tracker => {
             let taken = tracker.take_missing(limit);

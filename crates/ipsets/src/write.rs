@@ -5,21 +5,21 @@ use std::fmt::{Display, Write as _};
 use tortie_net::{Family, IpSetName};
 
 use crate::list::Listing;
-use crate::progress::Touched;
+use crate::progress::WrittenSets;
 use crate::sets::{IpSets, Kernel, Need, SetState};
 use crate::spec::SetSpec;
 
 /// A restore text under construction.
 ///
-/// What is written counts as done at once; if the text fails, everything that it touches is read
-/// again. So nothing has to remember what a text of a million lines was made of.
+/// Written members count as in sync at once. If the restore fails, every set in the text is read
+/// again, so that no record of its content is needed, which can have a million lines.
 pub(crate) struct RestoreText {
     family: Family,
     text: String,
     lines: usize,
-    /// How many members may follow.
+    /// Number of members that may follow.
     room: usize,
-    touched: Touched,
+    written_sets: WrittenSets,
 }
 
 fn push_line(text: &mut String, verb: &str, name: &IpSetName, member: &dyn Display, end: &str) {
@@ -33,30 +33,30 @@ fn push_line(text: &mut String, verb: &str, name: &IpSetName, member: &dyn Displ
 
 impl RestoreText {
     pub(crate) fn new(family: Family, room: usize) -> Self {
-        Self { family, text: String::new(), lines: 0, room: room.max(1), touched: Touched::default() }
+        Self { family, text: String::new(), lines: 0, room: room.max(1), written_sets: WrittenSets::default() }
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.room == 0
     }
 
-    /// The text, if there is anything to write.
-    pub(crate) fn finish(mut self) -> Option<(String, Touched)> {
-        if self.touched.is_empty() {
+    /// Returns the text, unless it is empty.
+    pub(crate) fn finish(mut self) -> Option<(String, WrittenSets)> {
+        if self.written_sets.is_empty() {
             return None;
         }
         self.text.push_str("COMMIT\n");
-        Some((self.text, self.touched))
+        Some((self.text, self.written_sets))
     }
 
-    /// Writes what the set needs, a swap excepted, as far as there is room.
-    #[expect(clippy::expect_used, reason = "a set that is not wanted needs nothing")]
+    /// Writes the changes of the set within the remaining room, except a swap.
+    #[expect(clippy::expect_used, reason = "a set that is not desired needs nothing")]
     pub(crate) fn write(&mut self, name: &IpSetName, state: &mut SetState) {
         let need = state.need(self.family);
         if matches!(need, Need::Nothing | Need::Swap) {
             return;
         }
-        let spec = state.desired.expect("only a wanted set needs something");
+        let spec = state.desired.expect("only a desired set needs a write");
         self.begin(name);
         if need == Need::Recreate {
             self.text.push_str("destroy ");
@@ -69,7 +69,7 @@ impl RestoreText {
         } else {
             spec.write_create(&mut self.text, name, self.family);
             self.lines += 1;
-            state.members.forget_observed();
+            state.members.clear_observed();
         }
         let room = self.room;
         let added = self.add_members(name, state, &spec, room);
@@ -77,23 +77,23 @@ impl RestoreText {
         state.kernel = Kernel::Present(Listing::written(spec, self.family));
     }
 
-    /// Fills the temporary set with all that is wanted, and swaps.
-    #[expect(clippy::expect_used, reason = "a set that is not wanted needs no swap")]
+    /// Fills the temporary set with all desired members, and swaps.
+    #[expect(clippy::expect_used, reason = "a set that is not desired needs no swap")]
     pub(crate) fn swap(&mut self, name: &IpSetName, temporary: &IpSetName, state: &mut SetState) {
-        let spec = state.desired.expect("only a wanted set needs something");
+        let spec = state.desired.expect("only a desired set needs a write");
         self.begin(name);
         spec.write_create(&mut self.text, temporary, self.family);
-        state.members.forget_observed();
+        state.members.clear_observed();
         let added = self.add_members(temporary, state, &spec, usize::MAX);
         self.room = self.room.saturating_sub(added);
         let _ = writeln!(self.text, "swap {name} {temporary}");
         self.lines += 2;
         state.kernel = Kernel::Present(Listing::written(spec, self.family));
-        self.touched.replace_into(*temporary);
+        self.written_sets.replace_into(*temporary);
     }
 
     fn begin(&mut self, name: &IpSetName) {
-        self.touched.begin(self.lines + 1, *name);
+        self.written_sets.begin(self.lines + 1, *name);
     }
 
     fn delete_members(&mut self, name: &IpSetName, state: &mut SetState) {
@@ -103,8 +103,8 @@ impl RestoreText {
         self.room = self.room.saturating_sub(deleted);
     }
 
-    /// Adds up to `limit` members, and no more than fit in. An "already added" error is welcome:
-    /// then the kernel is not as it was thought to be.
+    /// Adds up to `limit` members within the maximum. The lines have no `--exist`, because an "already added"
+    /// error shows that the kernel differs from the observed state.
     fn add_members(&mut self, name: &IpSetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
         let free = spec.max_elements().saturating_sub(state.members.in_sync_len());
         let text = &mut self.text;
@@ -117,7 +117,7 @@ impl RestoreText {
 }
 
 impl IpSets {
-    /// Everything that would be handed to `ipset restore` on a clean node, `COMMIT` line included.
+    /// Returns the complete input of `ipset restore` for a clean node, `COMMIT` line included.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Random wishes, foreign hands, faults and restarts: the kernel always ends as wanted, foreign
-//! sets stay as they were, and nothing is written twice.
-#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
+//! Random desired states, changes by other programs, faults and restarts: the kernel always ends in
+//! sync, foreign sets are unchanged, and nothing is written twice.
+#![allow(clippy::unwrap_used, reason = "the test input is valid")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -32,12 +32,12 @@ enum Op {
     Apply,
     ApplyDeletions,
     Resync(bool),
-    /// A text for `FakeIpset::edit`, which may well be refused.
+    /// A text for `FakeIpset::edit`, which may be refused.
     Foreign(String),
     Fault(u8, u8),
     InUse(u8, bool),
     Unreadable(u8),
-    /// Another program's set cannot be read any more, or can.
+    /// Whether a set of another program is unreadable.
     ForeignUnreadable(bool),
     Restart,
     Wait(u16),
@@ -144,7 +144,7 @@ fn fresh(model: &Model) -> IpSets {
     sets
 }
 
-/// What the kernel should hold.
+/// Returns the members that the kernel should hold.
 fn expected(spec: &SetSpec, members: &BTreeSet<u8>) -> BTreeSet<String> {
     let kind = spec.set_type();
     let mut texts: BTreeSet<String> = members.iter().map(|&m| text(kind, m)).collect();
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Lets everything work again and comes to rest.
+    /// Removes all faults and applies until in sync.
     fn apply_until_in_sync(&mut self) {
         for set in 0..4 {
             self.kernel.set_in_use(&set_name(set), false);
@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn kernel_ends_as_wanted(ops in prop::collection::vec(op(), 0..40)) {
+    fn kernel_ends_in_the_desired_state(ops in prop::collection::vec(op(), 0..40)) {
         let mut world = World::new();
         for op in ops {
             world.run(op);
@@ -283,13 +283,13 @@ proptest! {
         world.apply_until_in_sync();
         world.check();
 
-        // A restart finds all in place.
+        // A restart finds everything in sync.
         world.kernel.reset_counts();
         world.sets = fresh(&world.model);
         let _ = world.kernel.apply(&mut world.sets, &mut world.now);
         let _ = world.kernel.apply_deletions(&mut world.sets, &mut world.now);
         let counts = world.kernel.counts();
-        // A set that is too full may hold another part of what is wanted.
+        // An overfull set may hold another subset of the desired members.
         prop_assert_eq!((counts.restores, counts.deletions), (0, 0));
     }
 
@@ -298,7 +298,7 @@ proptest! {
         before in prop::collection::vec(op(), 0..20),
         after in prop::collection::vec(op(), 0..20),
     ) {
-        let wish = |op: &Op| matches!(op, Op::Put { .. } | Op::Add { .. } | Op::Remove { .. });
+        let is_set_change = |op: &Op| matches!(op, Op::Put { .. } | Op::Add { .. } | Op::Remove { .. });
         // Types and sizes stay, so that every write is one of members.
         let plain = |op: Op| match op {
             Op::Put { set, members, .. } => Op::Put { set, kind: 0, max: 3, members },
@@ -308,13 +308,13 @@ proptest! {
         for set in 0..4 {
             world.run(Op::Put { set, kind: 0, max: 3, members: Vec::new() });
         }
-        for op in before.into_iter().filter(wish).map(plain) {
+        for op in before.into_iter().filter(is_set_change).map(plain) {
             world.run(op);
         }
         world.run(Op::Apply);
         let old: Vec<_> = (0..4).map(|set| content(&world.kernel, &set_name(set))).collect();
         world.kernel.reset_counts();
-        for op in after.into_iter().filter(wish).map(plain) {
+        for op in after.into_iter().filter(is_set_change).map(plain) {
             world.run(op);
         }
         world.run(Op::Apply);

@@ -1,5 +1,5 @@
-//! Getting rid of very many sets, against the fake kernel.
-#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
+//! Deletion of very many sets, against the fake kernel.
+#![allow(clippy::unwrap_used, reason = "the test input is valid")]
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use support::{World, id};
 
 mod support;
 
-/// `count` sets in the kernel that are not wanted any more, and counts at 0.
+/// Returns a world with `count` sets in the kernel that are no longer desired, and counts at 0.
 fn unwanted(count: u32) -> World {
     let mut world = World::new();
     for n in 0..count {
@@ -27,7 +27,7 @@ fn unwanted(count: u32) -> World {
 }
 
 #[test]
-fn thousand_removed_sets_go_in_batches() {
+fn thousand_removed_sets_are_destroyed_in_batches() {
     let mut world = unwanted(1000);
     let mut rounds = Vec::new();
     loop {

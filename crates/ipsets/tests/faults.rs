@@ -1,5 +1,5 @@
-//! What can go wrong between us and the kernel, one thing at a time, against the fake kernel.
-#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
+//! Faults of the kernel and of `ipset`, one at a time, against the fake kernel.
+#![allow(clippy::unwrap_used, reason = "the test input is valid")]
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn first_apply_creates_everything_in_one_restore() {
           COMMIT\n"]
     );
     assert_eq!(world.sets.render(), world.kernel.restored()[0]);
-    // Sets that are not there are not listed.
+    // Missing sets are not listed.
     assert_eq!(world.kernel.counts().lists, 0);
 }
 
@@ -206,7 +206,7 @@ fn set_in_use_is_not_destroyed_over_and_over() {
 }
 
 #[test]
-fn removed_and_wanted_again_before_it_went_writes_nothing() {
+fn a_set_added_again_before_its_deletion_causes_no_write() {
     let mut world = World::in_sync();
     world.sets.remove(&id("a")).unwrap();
     world.succeed();
@@ -340,7 +340,7 @@ fn unreadable_set_of_another_type_is_recreated() {
 }
 
 #[test]
-fn full_set_takes_what_fits_and_is_named() {
+fn full_set_takes_the_fitting_members_and_is_named() {
     let mut world = World::in_sync();
     let spec = SetSpec::new(SetType::HashIp).with_max_elements(2);
     let wanted = members(SetType::HashIp, "1.1.1.1 1.1.1.2 1.1.1.3");
@@ -391,7 +391,7 @@ fn failing_set_is_isolated_named_and_tried_again() {
         world.holds(set, "1.1.1.1");
     }
 
-    // Not before its time, and nobody else has to wait for it.
+    // Not before its time, and no other set has to wait for it.
     world.kernel.reset_counts();
     world.add("c", "1.1.1.2");
     assert_eq!(world.apply().failures.len(), 1);
@@ -418,7 +418,7 @@ fn culprit_is_found_without_a_line_number() {
     for n in 0..16 {
         world.put(&format!("set{n:02}"), SetType::HashIp, "1.1.1.1");
     }
-    // The kernel stops at the bad set, and its message says nothing.
+    // The kernel stops at the bad set, and its message does not name the line.
     let report = loop {
         match world.sets.plan(world.now) {
             Plan::Done(report) => break report,

@@ -1,5 +1,5 @@
-//! The real `ipset` and the real kernel, each test in a network namespace of its own, and the fake
-//! held against them.
+//! Tests with the real `ipset` and kernel, each in a separate network namespace; the fake is
+//! compared with them.
 #![allow(clippy::unwrap_used, reason = "a failing command fails the test")]
 #![allow(clippy::disallowed_methods, reason = "these tests run the commands that the library only plans")]
 
@@ -14,7 +14,7 @@ use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_net::with_causes;
 
-/// A namespace of its own for a test.
+/// A separate namespace for a test.
 struct Netns(Namespace);
 
 impl Netns {
@@ -27,7 +27,7 @@ impl Netns {
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.0.spawn(&mut command).unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // Fails if the command stops reading; its status tells.
+        // Fails if the command stops reading; its exit status shows that.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output = child.wait_with_output().unwrap();
@@ -116,29 +116,29 @@ fn members(set_type: SetType, family: Family, texts: &str) -> Vec<Member> {
     texts.split_whitespace().map(|text| Member::parse(set_type, family, text).unwrap().unwrap()).collect()
 }
 
-fn wish(sets: &mut IpSets, set: &str, set_type: SetType, texts: &str) {
+fn add_set(sets: &mut IpSets, set: &str, set_type: SetType, texts: &str) {
     let members = members(set_type, sets.family(), texts);
     sets.add_or_replace(&id(set), SetSpec::new(set_type), members).unwrap();
 }
 
-fn wishes(family: Family) -> IpSets {
+fn desired_sets(family: Family) -> IpSets {
     let mut sets = IpSets::new(family, Config::default());
     match family {
         Family::V4 => {
-            wish(&mut sets, "ip", SetType::HashIp, "10.0.0.1 255.255.255.255");
-            wish(&mut sets, "net", SetType::HashNet, "0.0.0.0/0 10.0.0.0/8 10.1.2.3 0.0.0.0");
-            wish(
+            add_set(&mut sets, "ip", SetType::HashIp, "10.0.0.1 255.255.255.255");
+            add_set(&mut sets, "net", SetType::HashNet, "0.0.0.0/0 10.0.0.0/8 10.1.2.3 0.0.0.0");
+            add_set(
                 &mut sets,
                 "port",
                 SetType::HashIpPort,
                 "10.0.0.1,tcp:80 10.0.0.1,udp:53 10.0.0.1,sctp:9 10.0.0.2,tcp:0",
             );
-            wish(&mut sets, "bits", SetType::BitmapPort, "0 80 65535");
+            add_set(&mut sets, "bits", SetType::BitmapPort, "0 80 65535");
         }
         Family::V6 => {
-            wish(&mut sets, "ip", SetType::HashIp, "fe80::1 ::ffff:1.2.3.4 ::1");
-            wish(&mut sets, "net", SetType::HashNet, "::/0 2001:DB8::/32 2001:db8:0:0:1:0:0:1 ::1.2.3.4");
-            wish(&mut sets, "port", SetType::HashIpPort, "fe80::1,tcp:80 fe80::1,udp:53 fe80::1,sctp:9");
+            add_set(&mut sets, "ip", SetType::HashIp, "fe80::1 ::ffff:1.2.3.4 ::1");
+            add_set(&mut sets, "net", SetType::HashNet, "::/0 2001:DB8::/32 2001:db8:0:0:1:0:0:1 ::1.2.3.4");
+            add_set(&mut sets, "port", SetType::HashIpPort, "fe80::1,tcp:80 fe80::1,udp:53 fe80::1,sctp:9");
         }
     }
     sets
@@ -150,13 +150,13 @@ kernel_test! {
         for family in [Family::V4, Family::V6] {
             let mut now = Duration::ZERO;
             let mut run = Run::default();
-            let mut sets = wishes(family);
+            let mut sets = desired_sets(family);
             let report = run.apply(&netns, &mut sets, &mut now);
             assert!(report.is_success(), "{report:?}");
             assert_eq!(run.commands, ["list", "restore"]);
 
             let mut run = Run::default();
-            let mut sets = wishes(family);
+            let mut sets = desired_sets(family);
             let report = run.apply(&netns, &mut sets, &mut now);
             run.delete(&netns, &mut sets, &mut now);
             assert!(report.is_success(), "{report:?}");
@@ -171,7 +171,7 @@ kernel_test! {
         netns.edit("create foreign hash:ip\nadd foreign 1.1.1.1\ncreate cali4t0 hash:ip\ncreate felix-4x hash:ip\n");
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(Family::V4);
+        let mut sets = desired_sets(Family::V4);
         assert!(run.apply(&netns, &mut sets, &mut now).is_success());
         run.delete(&netns, &mut sets, &mut now);
 
@@ -193,7 +193,7 @@ kernel_test! {
         let netns = Netns::new();
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(Family::V4);
+        let mut sets = desired_sets(Family::V4);
         assert!(run.apply(&netns, &mut sets, &mut now).is_success());
         netns.edit(
             "destroy cali40bits\n\
@@ -218,7 +218,7 @@ kernel_test! {
         let netns = Netns::new();
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(Family::V4);
+        let mut sets = desired_sets(Family::V4);
         assert!(run.apply(&netns, &mut sets, &mut now).is_success());
         netns.edit("add cali40ip 10.0.0.2\n");
         for set in ["ip", "net"] {
@@ -235,7 +235,7 @@ kernel_test! {
         let netns = Netns::new();
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(Family::V4);
+        let mut sets = desired_sets(Family::V4);
         assert!(run.apply(&netns, &mut sets, &mut now).is_success());
         let rule = "INPUT -m set --match-set cali40ip src -j DROP";
         let iptables = |verb: &str| {
@@ -270,8 +270,8 @@ kernel_test! {
             .unwrap();
         let mut now = Duration::ZERO;
         let mut run = Run::default();
-        let mut sets = wishes(Family::V4);
-        wish(&mut sets, "bad", SetType::HashIp, "10.0.0.1");
+        let mut sets = desired_sets(Family::V4);
+        add_set(&mut sets, "bad", SetType::HashIp, "10.0.0.1");
         let full = SetSpec::new(SetType::HashIp).with_max_elements(2);
         let wanted = members(SetType::HashIp, Family::V4, "1.1.1.1 1.1.1.2 1.1.1.3");
         sets.add_or_replace(&id("full"), full, wanted).unwrap();
@@ -334,7 +334,7 @@ kernel_test! {
                     text.split_once(": ").map_or(text.clone(), |(_, rest)| rest.to_owned())
                 })
             };
-            // Syntax errors are worded by the parser that finds them.
+            // The text of syntax errors depends on the parser that finds them.
             if !words(&real).is_some_and(|w| w.contains("Syntax") || w.contains("Null-valued") || w.contains("Invalid")) {
                 assert_eq!(words(&real), words(&faked), "{line}");
             }

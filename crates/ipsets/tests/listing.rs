@@ -1,5 +1,5 @@
-//! Reading all sets at once, and what a listing of them proves, against the fake kernel.
-#![allow(clippy::unwrap_used, reason = "what these tests set up is valid")]
+//! Listings of all sets at once, and the conclusions from them, against the fake kernel.
+#![allow(clippy::unwrap_used, reason = "the test input is valid")]
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn restart_with_many_sets_lists_them_once() {
         assert_eq!((counts.list_all, counts.list_names, counts.lists), (1, 0, 0));
         assert_eq!(counts.restores, usize::from(!restart));
     }
-    // So does a background resync, and a restore that failed without saying where.
+    // So does a background resync, and a restore that failed without naming the line.
     for n in [7, 77] {
         world.kernel.reset_counts();
         world.kernel.edit(&format!("add cali40s{n} 6.6.6.6\ndestroy cali40s{}", n + 1)).unwrap();
@@ -44,7 +44,7 @@ fn restart_with_many_sets_lists_them_once() {
     }
 }
 
-/// What is not seen in a listing of all sets is not believed: sets that are missing there are listed by themselves.
+/// Sets missing from a truncated listing of all sets are listed one by one.
 #[test]
 fn listing_of_all_sets_that_ends_early() {
     for lines in 0..26 {
@@ -60,7 +60,7 @@ fn listing_of_all_sets_that_ends_early() {
         world.holds("b", "10.0.0.0/8 192.168.0.1");
         world.holds("c", "1.1.1.1 1.1.1.2");
         let counts = world.kernel.counts();
-        // Eight lines for each, the members, and a blank one, which shows that this was all.
+        // Eight lines for each, the members, and a blank line, which marks the end.
         let read = usize::from(lines >= 10) + usize::from(lines >= 22);
         assert_eq!((counts.list_all, counts.list_names), (1, 1));
         assert_eq!((counts.restores, counts.lists), (1, 3 - read), "{lines} lines");
@@ -71,12 +71,12 @@ fn listing_of_all_sets_that_ends_early() {
 fn listing_of_all_sets_that_lacks_members_or_has_sets_twice() {
     let whole = |world: &mut World| world.kernel.run(&Plan::ListAll).0;
     let tampering: [fn(&str) -> String; 4] = [
-        // The last line is not all there.
+        // The last line is incomplete.
         |text| text[..text.len() - 1].to_owned(),
         |text| text[..text.len() - 3].to_owned(),
         // A member is missing.
         |text| text.replace("10.0.0.1\n", ""),
-        // Somebody's comment looks like a set of ours.
+        // A comment of another program looks like a set of ours.
         |text| format!("{text}\n{}", text.split("\n\n").next().unwrap()),
     ];
     for (case, tamper) in tampering.into_iter().enumerate() {
@@ -170,7 +170,7 @@ fn background_reads_keep_to_their_budget_where_all_at_once_takes_too_long() {
     }
     assert_eq!(rounds, [3, 3, 3, 1]);
     assert_eq!(world.kernel.counts().list_names, 1);
-    // The machine may only have been busy.
+    // A busy machine may have been the reason.
     world.sets.queue_resync(Resync::Background);
     assert_eq!(world.sets.plan(world.now), Plan::ListAll);
 }

@@ -52,7 +52,7 @@ fn render(c: &mut Criterion) {
     group.finish();
 }
 
-/// The table is read again, as it was written.
+/// Comparison with an unchanged listing of the table.
 fn difference(c: &mut Criterion) {
     let mut table = table(&chains());
     let (mut kernel, mut now) = (FakeKernel::new(Backend::Nft), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Which of the two iptables on a machine is the one in use, and what its programs are called.
+//! Detection of the iptables implementation in use on a machine, and the names of its programs.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use crate::Family;
 
 /// One of the two implementations of iptables.
 ///
-/// Both may be installed, and the kernel runs the rules of both; rules must be written where
-/// everybody else writes theirs.
+/// Both may be installed, and the kernel evaluates the rules of both. Rules must be written to the
+/// implementation that the other programs use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Backend {
-    /// The original, with `x_tables` in the kernel.
+    /// The older implementation, with `x_tables` in the kernel.
     Legacy,
     /// The same command line on top of nftables.
     Nft,
@@ -26,8 +26,8 @@ impl Backend {
         }
     }
 
-    /// The implementation that says this of its version, such as `iptables v1.8.9 (nf_tables)`. Before 1.8, when there
-    /// was but one, it said nothing.
+    /// Returns the implementation in a version text such as `iptables v1.8.9 (nf_tables)`. Before
+    /// 1.8, which had only the legacy implementation, the text does not name it.
     #[must_use]
     pub fn of_version(text: &str) -> Option<Self> {
         if text.contains("(nf_tables)") { Some(Self::Nft) } else { text.contains("(legacy)").then_some(Self::Legacy) }
@@ -40,11 +40,12 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What the `iptables-save` programs print, for [`detect_backend`]. Leave empty what could not be run.
+/// Output of the `iptables-save` programs for [`detect_backend`]. The output of a program that
+/// could not run is empty.
 ///
 /// Listing the legacy tables loads the legacy modules into the kernel. If
-/// `/proc/net/ip_tables_names` (`ip6_tables_names` for IPv6) does not exist, they are not loaded,
-/// so nothing can be there: leave the legacy fields of that family empty then.
+/// `/proc/net/ip_tables_names` (`ip6_tables_names` for IPv6) does not exist, they are not loaded
+/// and there are no legacy tables; the legacy fields of that family stay empty then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackendProbe<'a> {
     /// `iptables-nft-save -t mangle` and `ip6tables-nft-save -t mangle`.
@@ -55,16 +56,16 @@ pub struct BackendProbe<'a> {
     pub nft_all: [&'a [u8]; 2],
     /// `iptables-legacy-save` and `ip6tables-legacy-save`.
     pub legacy_all: [&'a [u8]; 2],
-    /// What the machine's `iptables` is ([`Backend::of_version`]), if it says so.
+    /// Implementation of the machine's `iptables` ([`Backend::of_version`]), if known.
     pub installed: Option<Backend>,
 }
 
-/// Finds the implementation in use: the one where the kubelet left its hint, else the one with
+/// Returns the implementation in use: the one with the hint of the kubelet, else the one with
 /// more rules, legacy if both have as many.
 ///
 /// This is the method of `kubernetes-sigs/iptables-wrappers`, as in
-/// `felix/environment/feature_detect_linux.go`, but for a machine without any rules: there it is the
-/// one that others will use, since they run plain `iptables`; legacy if that does not say.
+/// `felix/environment/feature_detect_linux.go`, except on a machine without any rules. There it is the
+/// implementation of the plain `iptables`, which other programs will use; legacy if it is unknown.
 #[must_use]
 pub fn detect_backend(probe: &BackendProbe<'_>) -> Backend {
     if probe.nft_mangle.iter().any(|output| has_kubelet_hint(output)) {
@@ -99,7 +100,7 @@ pub struct Programs {
     pub restore: String,
 }
 
-/// Neither the program of the wanted implementation nor the general one is installed.
+/// Neither the program of the chosen implementation nor the general one is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("neither {specific} nor {general} is installed")]
 #[non_exhaustive]
@@ -111,16 +112,16 @@ pub struct MissingProgram {
 }
 
 impl Programs {
-    /// The programs made for `backend`, whether they are installed or not.
+    /// Returns the programs made for `backend`, whether they are installed or not.
     #[must_use]
     pub fn specific(backend: Backend, family: Family) -> Self {
         let name = |verb| format!("{}-{backend}-{verb}", base_name(family));
         Self { save: name("save"), restore: name("restore") }
     }
 
-    /// The programs to use: those made for `backend`, or else the general ones.
+    /// Returns the programs to use: those made for `backend`, or else the general ones.
     ///
-    /// `is_installed` says whether a program is in the search path.
+    /// `is_installed` reports whether a program is in the search path.
     ///
     /// # Errors
     /// If neither is installed.
@@ -145,7 +146,7 @@ const fn base_name(family: Family) -> &'static str {
     }
 }
 
-/// What has to be known of a machine before rules left in the other implementation are removed.
+/// Facts about a machine that decide whether the other implementation is swept for old rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SweepFacts {
     /// Both [`Programs::specific`] of the legacy implementation are installed.
@@ -156,12 +157,12 @@ pub struct SweepFacts {
     pub legacy_modules_loaded: bool,
 }
 
-/// The implementation to sweep for what an earlier run with another `IptablesBackend` left behind,
+/// Returns the implementation to sweep for rules of an earlier run with another `IptablesBackend`,
 /// while `active` is in use.
 ///
-/// Without programs of its own a sweep would fall back to the general ones and hit the tables in
-/// use; and listing legacy tables must not load their modules. (`legacyIPTablesCleanupTables` in
-/// `felix/dataplane/linux/int_dataplane.go`.)
+/// Without the specific programs, a sweep would fall back to the general ones and change the tables in
+/// use. Listing legacy tables must not load their modules (`legacyIPTablesCleanupTables` in
+/// `felix/dataplane/linux/int_dataplane.go`).
 #[must_use]
 pub fn backend_to_sweep(active: Backend, facts: SweepFacts) -> Option<Backend> {
     if !(facts.legacy_programs && facts.nft_programs) {

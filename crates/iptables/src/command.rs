@@ -1,23 +1,23 @@
-//! Errors of programs: this crate never runs one.
+//! Errors of external programs, which the caller runs.
 
 use crate::SaveError;
 
-/// Why a [`Command`](crate::Command) did not do its job.
+/// Failure of a [`Command`](crate::Command).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// It could not be started, fed, read or waited for.
+    /// The program could not be started, written to, read or waited for.
     #[error("{0}")]
     Io(String),
-    /// It ran and reported failure.
+    /// The program ran and failed.
     #[error("exit code {}: {}", code.map_or_else(|| "none".to_owned(), |code| code.to_string()), stderr.trim())]
     Exit {
         /// The exit code; `None` if a signal ended it.
         code: Option<i32>,
-        /// What it wrote to its standard error, and to its standard output if that is not a listing.
+        /// Standard error, and standard output if that is not a listing.
         stderr: String,
     },
-    /// It ran, but what it printed is not a listing of the table.
+    /// The program ran, but its output is not a listing of the table.
     #[error(transparent)]
     Save(#[from] SaveError),
 }

@@ -1,12 +1,12 @@
-//! A kernel's tables in memory, for tests: takes what is meant for `iptables-restore`, prints what
-//! `iptables-save` would, and can be told to misbehave.
+//! Tables of a kernel in memory, for tests: takes input of `iptables-restore`, prints output of
+//! `iptables-save`, and has injectable faults.
 //!
-//! What the reconciler relies on is as in the real thing: each transaction is atomic, several in
-//! one input are not; a wrong index, a missing chain, a chain that is still referenced make a
-//! transaction fail; rules read back with other spellings and in another order of options. Where
+//! It has the properties on which the reconciler relies. Each transaction is atomic, several in one
+//! input are not. A wrong index, a missing chain, or the deletion of a referenced chain makes a
+//! transaction fail. Rules read back with other spellings and in another order of options. Where
 //! versions differ it is as strict as the strictest: iptables-nft refuses to delete a chain that
 //! was referenced when the transaction began, and to replace more than one rule in a transaction.
-//! What a rule does to packets is not modelled, and unknown matches are accepted.
+//! The effect of rules on packets is not modelled, and unknown matches are accepted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,7 +18,7 @@ mod refused;
 mod rule;
 mod table;
 
-/// How long every program takes.
+/// Run time of every program.
 const RUN_TIME: Duration = Duration::from_millis(1);
 
 /// The tables of one IP version under one implementation of iptables.
@@ -40,11 +40,11 @@ pub struct FakeKernel {
     /// Of nftables.
     generation: u32,
     generation_is_hidden: bool,
-    /// What [`FakeKernel::apply`] committed.
+    /// Commits by [`FakeKernel::apply`].
     commits: CommitCounter,
 }
 
-/// What was done to a [`FakeKernel`] through [`FakeKernel::restore`] and [`FakeKernel::save`].
+/// Counts of operations through [`FakeKernel::restore`] and [`FakeKernel::save`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Calls of `iptables-save`.
@@ -65,7 +65,7 @@ impl FakeKernel {
     pub fn new(backend: Backend) -> Self {
         let tables = match backend {
             Backend::Legacy => Table::ALL.iter().map(|table| (*table, FakeTable::new(*table))).collect(),
-            // It makes a table when it is first written.
+            // nftables creates a table at its first write.
             Backend::Nft => BTreeMap::new(),
         };
         Self {
@@ -81,15 +81,15 @@ impl FakeKernel {
             crash_after: None,
             interference: VecDeque::new(),
             counters: Counters::default(),
-            // It may begin anywhere.
+            // Any start value, near the overflow.
             generation: u32::MAX - 3,
             generation_is_hidden: false,
             commits: CommitCounter::default(),
         }
     }
 
-    /// Carries out the plans of `reconciler` until one is [`Plan::Done`] or [`Plan::Failed`], which
-    /// is returned. Programs take a millisecond each of `now`, and sleeping takes no real time.
+    /// Executes the plans of `reconciler` until [`Plan::Done`] or [`Plan::Failed`], which
+    /// is returned. Each program advances `now` by a millisecond; sleeping takes no real time.
     pub fn apply(&mut self, reconciler: &mut Reconciler, now: &mut Duration) -> Plan {
         loop {
             reconciler.set_foreign_commits(self.generation().map(|generation| self.commits.foreign(generation)));
@@ -119,7 +119,7 @@ impl FakeKernel {
     /// Runs `iptables-save -t TABLE`, or `iptables-save` of all tables.
     ///
     /// # Errors
-    /// As told by [`fail_saves`](Self::fail_saves), or if the command is not of that form.
+    /// As injected by [`fail_saves`](Self::fail_saves), or if the command is not of that form.
     pub fn save(&mut self, command: &Command) -> Result<Vec<u8>, CommandError> {
         self.counters.saves += 1;
         if take_one(&mut self.failing_saves) {
@@ -144,8 +144,8 @@ impl FakeKernel {
     /// Runs `iptables-restore` with `input`.
     ///
     /// # Errors
-    /// If `input` is not acceptable, in which case the transactions before the offending one stay
-    /// in effect, or as told by [`fail_restores`](Self::fail_restores) and others.
+    /// If `input` is invalid, in which case the transactions before the offending one stay
+    /// in effect, or as injected by [`fail_restores`](Self::fail_restores) and others.
     pub fn restore(&mut self, command: &Command, input: &str) -> Result<(), CommandError> {
         self.counters.restores += 1;
         for (table, line) in std::mem::take(&mut self.interference) {
@@ -169,7 +169,7 @@ impl FakeKernel {
     /// `iptables-restore` takes. It is not counted.
     ///
     /// # Errors
-    /// If the command is not acceptable.
+    /// If the command is invalid.
     pub fn run(&mut self, table: Table, line: &str) -> Result<(), CommandError> {
         let crash_after = self.crash_after.take();
         let refused = std::mem::take(&mut self.refused);
@@ -178,7 +178,7 @@ impl FakeKernel {
         result.map(|_| ()).map_err(|(_, error)| error)
     }
 
-    /// Removes everything from a table, as another program may that forgets `--noflush`.
+    /// Removes everything from a table, as does another program that omits `--noflush`.
     pub fn wipe(&mut self, table: Table) {
         self.tables.insert(table, FakeTable::new(table));
         self.generation = self.generation.wrapping_add(1);
@@ -190,18 +190,19 @@ impl FakeKernel {
         self.backend
     }
 
-    /// The generation of the nftables ruleset: the number of transactions that took effect, whoever made them.
+    /// Returns the generation of the nftables ruleset: the number of transactions that took effect,
+    /// from any program.
     #[must_use]
     pub fn generation(&self) -> Option<u32> {
         (self.backend == Backend::Nft && !self.generation_is_hidden).then_some(self.generation)
     }
 
-    /// From now on (not), the generation cannot be read.
+    /// Sets whether the generation is unreadable.
     pub fn hide_generation(&mut self, hidden: bool) {
         self.generation_is_hidden = hidden;
     }
 
-    /// What `iptables-save -t TABLE` prints.
+    /// Returns the output of `iptables-save -t TABLE`.
     #[must_use]
     pub fn saved(&self, table: Table) -> String {
         self.tables.get(&table).map(ToString::to_string).unwrap_or_default()
@@ -214,8 +215,8 @@ impl FakeKernel {
         Some(self.tables.get(&table)?.chain(chain)?.rules.iter().map(ToString::to_string).collect())
     }
 
-    /// A number for each rule of a chain that it keeps for as long as it stays untouched, and with
-    /// it its packet counters.
+    /// Returns a number for each rule of a chain. A rule keeps its number, as it would keep its packet
+    /// counters, until it is written again.
     #[must_use]
     pub fn rule_ids(&self, table: Table, chain: &str) -> Vec<u64> {
         let chain = self.tables.get(&table).and_then(|table| table.chain(chain));
@@ -228,23 +229,23 @@ impl FakeKernel {
         self.tables.get(&table).map(FakeTable::chain_names).unwrap_or_default()
     }
 
-    /// What was done so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// From now on only these IP sets exist, and rules that refer to another one are refused.
+    /// Sets the existing IP sets; rules that refer to another one are refused.
     pub fn set_ip_sets(&mut self, names: impl IntoIterator<Item = String>) {
         self.ip_sets = Some(names.into_iter().collect());
     }
 
-    /// From now on every line that contains `text` is refused.
+    /// Makes the kernel refuse every line that contains `text`.
     pub fn refuse(&mut self, text: impl Into<String>) {
         self.refused.push(text.into());
     }
 
-    /// Takes back all that was told to go wrong, except for [`set_ip_sets`](Self::set_ip_sets) and
+    /// Removes all injected faults, except for [`set_ip_sets`](Self::set_ip_sets) and
     /// [`set_incompatible`](Self::set_incompatible).
     pub fn behave(&mut self) {
         self.refused.clear();
@@ -254,32 +255,32 @@ impl FakeKernel {
         (self.failing_restores, self.failing_saves, self.truncated_saves) = (0, 0, 0);
     }
 
-    /// Lets the next restores fail, without effect.
+    /// Makes the next restores fail without effect.
     pub fn fail_restores(&mut self, count: usize) {
         self.failing_restores = count;
     }
 
-    /// Lets the next saves fail.
+    /// Makes the next saves fail.
     pub fn fail_saves(&mut self, count: usize) {
         self.failing_saves = count;
     }
 
-    /// Lets the next saves print only half of the table, without saying so.
+    /// Makes the next saves print only half of the table, without an error.
     pub fn truncate_saves(&mut self, count: usize) {
         self.truncated_saves = count;
     }
 
-    /// Lets the next restore be killed after this many transactions took effect.
+    /// Makes the next restore die after this many transactions took effect.
     pub fn crash_after(&mut self, transactions: usize) {
         self.crash_after = Some(transactions);
     }
 
-    /// Runs a command as [`run`](Self::run) does, just before the next restore.
+    /// Runs a command like [`run`](Self::run), just before the next restore.
     pub fn interfere(&mut self, table: Table, line: impl Into<String>) {
         self.interference.push_back((table, line.into()));
     }
 
-    /// Puts something into a table that `iptables-nft-save` cannot show, or takes it away.
+    /// Adds or removes a rule that `iptables-nft-save` cannot show.
     pub fn set_incompatible(&mut self, table: Table, incompatible: bool) {
         self.generation = self.generation.wrapping_add(1);
         if incompatible {

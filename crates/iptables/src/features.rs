@@ -1,6 +1,6 @@
-//! What the installed iptables and the running kernel can do, as far as rule texts depend on it.
+//! Features of the installed iptables and the running kernel on which rule texts depend.
 
-/// Abilities that change rule texts, and with them rule hashes
+/// Features that change rule texts, and with them rule hashes
 /// (`felix/environment/feature_detect_linux.go`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Features {
@@ -15,12 +15,12 @@ pub struct Features {
 }
 
 impl Features {
-    /// Everything a current system has.
+    /// Features of a current system.
     pub const ALL: Self =
         Self { snat_random_fully: true, masquerade_random_fully: true, nflog_size: true, restore_supports_lock: true };
 
-    /// What the given versions can do.  A version that is not known counts as old: iptables 1.4.7,
-    /// Linux 3.10.
+    /// Returns the features of the given versions. An unknown version counts as old: iptables
+    /// 1.4.7, Linux 3.10.
     #[must_use]
     pub fn detect(iptables: Option<Version>, kernel: Option<Version>) -> Self {
         let iptables = iptables.unwrap_or(Version(1, 4, 7));
@@ -34,8 +34,8 @@ impl Features {
         }
     }
 
-    /// Applies a `FeatureDetectOverride` setting, `Name=true,Name=false,…`, and returns what is left
-    /// unused: names of other features, and pieces that are not `Name=bool`.
+    /// Applies a `FeatureDetectOverride` setting, `Name=true,Name=false,…`, and returns the unused
+    /// pieces: names of other features, and pieces that are not `Name=bool`.
     pub fn apply_overrides<'a>(&mut self, setting: &'a str) -> Vec<&'a str> {
         let mut unused = Vec::new();
         for piece in setting.split(',').map(str::trim).filter(|piece| !piece.is_empty()) {
@@ -59,7 +59,7 @@ impl Features {
     }
 }
 
-/// The value of a piece of `FeatureDetectOverride`.
+/// Parses a value of `FeatureDetectOverride`.
 #[must_use]
 pub fn parse_override(value: &str) -> Option<bool> {
     match value.trim().to_ascii_lowercase().as_str() {
@@ -74,7 +74,7 @@ pub fn parse_override(value: &str) -> Option<bool> {
 pub struct Version(pub u32, pub u32, pub u32);
 
 impl Version {
-    /// The first version number in a text such as `iptables v1.8.9 (nf_tables)` or
+    /// Returns the first version number in a text such as `iptables v1.8.9 (nf_tables)` or
     /// `Linux version 6.18.2-generic`; a missing patch number is 0.
     #[must_use]
     pub fn find_in(text: &str) -> Option<Self> {

@@ -1,17 +1,18 @@
-//! Who else has written to the nftables ruleset, told by its generation: the number of transactions that the kernel has
-//! committed.
+//! Detection of commits by other programs from the generation of the nftables ruleset, the number
+//! of transactions that the kernel has committed.
 
-/// How far other programs have changed the ruleset. Two that are equal mean that nobody but us has committed in between.
+/// Commits of other programs up to some time. Two equal values mean that no other program has
+/// committed in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignCommits {
     epoch: u64,
-    /// Modulo 2^32, as the kernel counts.
+    /// Modulo 2^32, like the counter of the kernel.
     commits: u32,
 }
 
-/// Tells the commits of others from our own, by counting ours.
+/// Separates the commits of other programs from our own by counting ours.
 ///
-/// The tables of one network namespace, of both IP versions, share one.
+/// The tables of one network namespace, of both IP versions, share one counter.
 ///
 /// ```
 /// use tortie_iptables::CommitCounter;
@@ -22,7 +23,7 @@ pub struct ForeignCommits {
 /// let input = "*filter\n-F cali-a\nCOMMIT\n*filter\n--delete-chain cali-b\nCOMMIT\n";
 /// counter.restored(CommitCounter::transactions(input));
 /// assert_eq!(counter.foreign(43), before);
-/// // Somebody else commits.
+/// // Another program commits.
 /// assert_ne!(counter.foreign(44), before);
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -32,8 +33,9 @@ pub struct CommitCounter {
 }
 
 impl CommitCounter {
-    /// The number of transactions in what a reconciler has `iptables-nft-restore` read. `None` if that cannot be told:
-    /// the kernel does not count a transaction that changes nothing, such as one that empties what is empty.
+    /// Returns the number of transactions in an `iptables-nft-restore` input of a reconciler.
+    /// `None` if it is uncertain: the kernel does not count a transaction that changes nothing,
+    /// such as one that empties an empty chain.
     #[must_use]
     pub fn transactions(input: &str) -> Option<u32> {
         let mut transactions = 0;
@@ -51,8 +53,9 @@ impl CommitCounter {
         Some(transactions)
     }
 
-    /// Counts what `iptables-nft-restore` has committed. If that is not known, because it failed or there are no certain
-    /// [`transactions`](Self::transactions), what is asked from then on equals nothing that was asked before.
+    /// Counts the transactions that `iptables-nft-restore` has committed. `None` means that the
+    /// number is unknown, because the program failed or [`transactions`](Self::transactions) is
+    /// uncertain; later values then differ from all earlier ones.
     pub const fn restored(&mut self, transactions: Option<u32>) {
         match transactions {
             Some(transactions) => self.ours = self.ours.wrapping_add(transactions),
@@ -60,7 +63,7 @@ impl CommitCounter {
         }
     }
 
-    /// What others have done, where `generation` is what the kernel says now.
+    /// Returns the commits of other programs, given the current `generation` of the kernel.
     #[must_use]
     pub const fn foreign(&self, generation: u32) -> ForeignCommits {
         ForeignCommits { epoch: self.epoch, commits: generation.wrapping_sub(self.ours) }

@@ -1,10 +1,9 @@
-//! iptables: chains of typed rules, their exact text and hashes, and a reconciler that keeps a
-//! kernel table as described.
+//! iptables: chains of typed rules, their exact text and hashes, and a reconciler for kernel tables.
 //!
-//! Nothing here runs a program or reads a clock; whoever embeds the crate hands the text to
-//! `iptables-restore`.  A rule is data: matches and an action, which can be evaluated as well as
-//! printed.  What would make `iptables-restore` refuse a whole table (a name that is too long, a
-//! quote in a comment, a mark without bits) cannot be expressed.
+//! The crate runs no program and reads no clock; the caller passes the text to `iptables-restore`.
+//! A rule is data: matches and an action, which can be evaluated as well as printed. The types
+//! exclude input for which `iptables-restore` refuses a whole table (too long a name, a quote in a
+//! comment, a mark without bits).
 //!
 //! ```
 //! use tortie_iptables::{
@@ -36,9 +35,10 @@
 //! # Ok::<(), tortie_iptables::InvalidName>(())
 //! ```
 //!
-//! A [`Reconciler`] keeps one table as described.  It says what to run, takes what came of it, and
-//! gets the time told; rules of others are never touched.  Here the programs are played by the fake
-//! kernel of the feature `fake`, with which users of this crate can test as well.
+//! A [`Reconciler`] keeps one table in its desired state. It plans commands, takes their results
+//! and the time as arguments, and never changes rules of other programs. In this example, the fake
+//! kernel of the feature `fake` replaces the programs; users of this crate can test with it as
+//! well.
 //!
 //! ```
 //! use std::time::Duration;
@@ -57,7 +57,7 @@
 //! let mut kernel = FakeKernel::new(Backend::Nft);
 //! kernel.run(Table::Filter, "-A FORWARD -j ACCEPT")?;
 //! let mut now = Duration::ZERO;
-//! // What `apply` does is what an embedder does with real programs.
+//! // `FakeKernel::apply` contains this loop; with real programs, the caller runs the commands.
 //! loop {
 //!     match table.plan(now) {
 //!         Plan::Save(command) => {
@@ -83,7 +83,7 @@
 //!     ["-m comment --comment \"cali:wUHhoiAYhphO9Mso\" -j cali-FORWARD", "-j ACCEPT"]
 //! );
 //!
-//! // Somebody removes our rules; the next look puts them back.
+//! // Another program removes our rules; the next plan restores them.
 //! kernel.run(Table::Filter, "-D FORWARD 1")?;
 //! table.invalidate();
 //! let _ = kernel.apply(&mut table, &mut now);
@@ -97,7 +97,7 @@
 mod backend;
 mod command;
 #[cfg(any(test, feature = "fake"))]
-#[allow(clippy::indexing_slicing, reason = "a mistake in the fake should fail the test that uses it")]
+#[allow(clippy::indexing_slicing, reason = "an error in the fake should fail the test that uses it")]
 pub mod fake;
 mod features;
 mod generation;

@@ -1,26 +1,30 @@
-//! Keeps one table of the kernel as described, as a state machine without I/O.
+//! Reconciler of one table of the kernel, a state machine without I/O.
 //!
-//! Its goals, and how each is met:
+//! Goals and their implementation:
 //!
-//! - **Write the least.** Desired chains are compared with the chains read, rule by rule, by the hash in each
-//!   rule's comment ([`RuleTag`]). With the legacy implementation single rules are written, with nft whole chains
-//!   (`tortie_netfilter::delta`, `batch.rs`).
-//! - **Leave others' rules alone.** Only chains with our prefixes, and rules with our hash comment, are written
-//!   or deleted. Other rules are not parsed beyond their chain (`SaveReader`, `hooks.rs`).
-//! - **Notice what others do to ours.** The table is read again after each write at doubling intervals, and at
-//!   the refresh interval; not if [`CommitCounter`](crate::CommitCounter) says that nobody else has committed
-//!   (`schedule.rs`, `Reconciler::confirm`).
-//! - **Never lead to a chain that is not there.** Only chains that a hook reaches are programmed; all changes of
-//!   a table are one restore; a chain leaves in the restore that deletes the last rule leading to it (`ChainGraph`,
-//!   `batch.rs`).
-//! - **One refused chain does not block the rest.** The change is halved until the refused chain is alone; a
-//!   reduced chain, or one that drops, takes its place, and it is tried again (`isolation.rs`, `reduction.rs`).
-//! - **Never open what was closed.** During that search, unwritten chains stay as they are; where a rule already
-//!   leads to a chain that is missing, one that drops is written first (`isolation.rs`).
-//! - **Survive failing programs.** A failed restore is tried again after a growing pause, on a table that was
-//!   read again; then the plan is [`Plan::Failed`], and the kernel keeps what it has (`plan.rs`).
-//! - **Take over after a restart, or from Felix.** Chain names, rule texts and hashes are Felix's, and the state
-//!   is read from the kernel: what is right already is not written ([`Renderer`], `Reconciler::on_saved`).
+//! - **Write the least.** Desired chains are compared with the chains read, rule by rule, by the
+//!   hash in each rule's comment ([`RuleTag`]). With the legacy implementation single rules are
+//!   written, with nft whole chains (`tortie_netfilter::delta`, `batch.rs`).
+//! - **Leave rules of other programs alone.** Only chains with our prefixes, and rules with our
+//!   hash comment, are written or deleted. Other rules are not parsed beyond their chain
+//!   (`SaveReader`, `hooks.rs`).
+//! - **Detect changes by other programs.** The table is read again after each write at doubling
+//!   intervals, and at the refresh interval, unless [`CommitCounter`](crate::CommitCounter) shows
+//!   that no other program has committed (`schedule.rs`, `Reconciler::confirm`).
+//! - **Never jump to a missing chain.** Only chains that a hook reaches are programmed; all changes
+//!   of a table are one restore; a chain is deleted in the restore that deletes the last jump to it
+//!   (`ChainGraph`, `batch.rs`).
+//! - **One refused chain does not block the rest.** The change is bisected until the refused chain
+//!   is alone. A reduced chain, or one that drops, takes its place, and the chain is retried
+//!   (`isolation.rs`, `reduction.rs`).
+//! - **Never open a closed path.** During that search, unwritten chains stay as they are; where a
+//!   rule already jumps to a missing chain, a chain that drops is written first (`isolation.rs`).
+//! - **Survive failing programs.** A failed restore is retried after a growing pause, after the
+//!   table is read again; then the plan is [`Plan::Failed`], and the kernel keeps its state
+//!   (`plan.rs`).
+//! - **Take over after a restart, or from Felix.** Chain names, rule texts and hashes are Felix's,
+//!   and the state is read from the kernel: rules in sync are not written ([`Renderer`],
+//!   `Reconciler::on_saved`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +56,7 @@ pub use error::TableError;
 pub use hooks::InsertMode;
 pub use plan::Plan;
 
-/// Which table to keep, and how.
+/// Configuration of a [`Reconciler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconcilerConfig {
     /// The table.
@@ -63,16 +67,15 @@ pub struct ReconcilerConfig {
     pub backend: Backend,
     /// The programs that plans name.
     pub programs: Programs,
-    /// What the kernel is kept like.
+    /// Purpose of the reconciler.
     pub purpose: Purpose,
-    /// Where hooks go (`ChainInsertMode`).
+    /// Position of inserted rules in base chains (`ChainInsertMode`).
     pub insert_mode: InsertMode,
-    /// How often the table is read again; never if `None` (`IptablesRefreshInterval`).
+    /// Interval between reads of the table; never if `None` (`IptablesRefreshInterval`).
     pub refresh_interval: Option<Duration>,
-    /// How long after a write the table is read again, for the first time
-    /// (`IptablesPostWriteCheckIntervalSecs`).
+    /// Time from a write to the first check of the table (`IptablesPostWriteCheckIntervalSecs`).
     pub post_write_interval: Duration,
-    /// How often a lock that another program holds is tried (`IptablesLockProbeIntervalMillis`).
+    /// Interval between attempts to take the xtables lock (`IptablesLockProbeIntervalMillis`).
     pub lock_probe_interval: Duration,
 }
 
@@ -94,22 +97,21 @@ impl ReconcilerConfig {
     }
 }
 
-/// What a [`Reconciler`] is for.
+/// Purpose of a [`Reconciler`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// To keep rules in the kernel. It is an error if that cannot be done.
+    /// To keep rules in the kernel. A failure is an error.
     #[default]
     Enforce,
-    /// To remove what was left in a table that is not in use. If that cannot be done, it is tried
-    /// again later.
+    /// To remove old rules from a table that is not in use. A failure is retried later.
     Sweep,
 }
 
-/// What has happened to a table so far, for metrics.
+/// Counters of a table, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableStats {
-    /// Lines handed to `iptables-restore` (`felix_iptables_lines_executed`).
+    /// Lines passed to `iptables-restore` (`felix_iptables_lines_executed`).
     pub lines_executed: u64,
     /// `iptables-restore` calls (`felix_iptables_restore_calls`).
     pub restore_calls: u64,
@@ -119,7 +121,7 @@ pub struct TableStats {
     pub save_calls: u64,
     /// Those that failed (`felix_iptables_save_errors`).
     pub save_errors: u64,
-    /// Chains and hooks found to differ from what was written, because somebody else changed them.
+    /// Chains and hooks that another process changed.
     pub clobbered: u64,
     /// Chains that are in use, the kernel's included (`felix_iptables_chains`).
     pub chains: usize,
@@ -127,17 +129,17 @@ pub struct TableStats {
     pub rules: usize,
 }
 
-/// How far what is believed of the kernel can be relied upon.
+/// Reliability of the known state of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Knowledge {
-    /// Not at all: it was never read, or a write has failed.
+    /// Unknown: the table was never read, or a write has failed.
     None,
-    /// As far as nobody else has written since.
+    /// Reliable only if no other program has written since.
     Doubted,
     Current,
 }
 
-/// Something that is changed as a whole, and that can be at fault when a change is refused.
+/// A unit of change, which can be at fault when a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Write(ChainName),
@@ -145,14 +147,14 @@ enum Item {
     Delete(ChainName),
 }
 
-/// Keeps one table of one IP version as described.
+/// Reconciler of one table of one IP version.
 ///
-/// Describe what should be there with [`update_chain`](Self::update_chain) and
-/// [`set_hook`](Self::set_hook); nothing happens until [`plan`](Self::plan) is asked what to do.
-/// Run what it says and report back, until it says [`Plan::Done`].
+/// Describe the desired state with [`update_chain`](Self::update_chain) and
+/// [`set_hook`](Self::set_hook). Then request a [`plan`](Self::plan), execute it and report the
+/// result, until the plan is [`Plan::Done`]. Nothing is written before that.
 ///
-/// All of our chains bear one of the known prefixes (see [`is_own_chain`]) and all of our rules a
-/// hash comment. Nothing else in the table is ever touched.
+/// All of our chains have one of the known prefixes (see [`is_own_chain`]) and all of our rules a
+/// hash comment. Nothing else in the table is ever changed.
 ///
 /// Only chains that can be reached from a hook, or are [pinned](Self::pin_chain), are programmed.
 /// The references between defined chains must not form a circle.
@@ -161,7 +163,7 @@ pub struct Reconciler {
     config: ReconcilerConfig,
     features: Features,
     desired: Desired,
-    /// The rules of our chains as they will read back, against those that were read.
+    /// Rules of our chains: desired, as they read back, and observed.
     chains: Delta<ChainName, Vec<RuleTag>>,
     kernel: Kernel,
     faults: Faults,
@@ -170,7 +172,7 @@ pub struct Reconciler {
     stats: TableStats,
 }
 
-/// The content that the table is to have.
+/// Desired content of the table.
 #[derive(Debug)]
 struct Desired {
     graph: ChainGraph,
@@ -181,53 +183,53 @@ struct Desired {
     rendered: BTreeMap<ChainName, crate::RenderedChain>,
     /// Reachable chains without a definition.
     undefined: BTreeSet<ChainName>,
-    /// Not ours by name, so that they could not be recognised again.
+    /// Chains whose names are not ours, so that they could not be recognised again.
     refused: BTreeSet<ChainName>,
 }
 
-/// Beliefs about the kernel besides our chains.
+/// Known state of the kernel besides our chains.
 #[derive(Debug)]
 struct Kernel {
     knowledge: Knowledge,
-    /// Others' chains as far as they concern us, as last read.
-    seen: BTreeMap<ChainName, HookedChain>,
-    /// Whether hooks were written since the table was read.
+    /// Chains of other programs with hooks, as last read.
+    observed: BTreeMap<ChainName, HookedChain>,
+    /// True if hooks were written since the table was read.
     hook_texts_stale: bool,
-    /// Commits of others up to which the beliefs were true for certain, if that is known.
+    /// Commits of other programs at the time of the last certain state, if known.
     confirmed_at: Option<ForeignCommits>,
-    /// The same for the plan that is asked for next.
+    /// Commits of other programs at the time of the next plan.
     foreign: Option<ForeignCommits>,
-    /// Whether a write has not been checked against commits of other processes yet.
+    /// True if a write has not been checked against commits of other processes yet.
     wrote: bool,
 }
 
-/// Refused changes, and the search for them.
+/// Refused changes, and the search for the items at fault.
 #[derive(Debug, Default)]
 struct Faults {
     quarantine: BTreeMap<Item, Quarantined>,
-    /// Given up for this round without a stand-in.
+    /// Items without a stand-in that are not tried again in this round.
     blocked: BTreeSet<Item>,
-    /// Hooks where removing rules by value did not work.
+    /// Hooks whose rules could not be removed by value.
     hooks_by_number: BTreeSet<ChainName>,
     isolation: Option<Isolation>,
-    /// Whether something failed that is no chain's fault, since a restore was last accepted.
+    /// True if a failure that is not the fault of a chain occurred since the last accepted restore.
     failed_as_a_whole: bool,
 }
 
-/// The way to the next [`Plan::Done`] or [`Plan::Failed`].
+/// State up to the next [`Plan::Done`] or [`Plan::Failed`].
 #[derive(Debug)]
 struct Round {
     phase: Phase,
     cycle: Option<Cycle>,
     failure: Option<TableError>,
-    /// Where this round will end, after everything else was written.
+    /// Error with which this round ends, after everything else is written.
     failure_at_end: Option<TableError>,
-    /// A sweep that failed rests until then.
+    /// Earliest time of the next attempt after a failed sweep.
     hold_off: Option<Duration>,
 }
 
 impl Reconciler {
-    /// A reconciler that wants no chains and no hooks: as it is, it removes everything of ours.
+    /// Returns a reconciler without desired chains and hooks, which removes all our rules.
     #[must_use]
     pub fn new(config: ReconcilerConfig, features: Features) -> Self {
         let schedule = Schedule::new(config.refresh_interval, config.post_write_interval);
@@ -246,7 +248,7 @@ impl Reconciler {
             chains: Delta::new(),
             kernel: Kernel {
                 knowledge: Knowledge::None,
-                seen: BTreeMap::new(),
+                observed: BTreeMap::new(),
                 hook_texts_stale: false,
                 confirmed_at: None,
                 foreign: None,
@@ -259,16 +261,17 @@ impl Reconciler {
         }
     }
 
-    /// How this reconciler was configured.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &ReconcilerConfig {
         &self.config
     }
 
-    /// Defines a chain, in place of its earlier definition if there is one.
+    /// Defines a chain and replaces its earlier definition, if any.
     ///
-    /// A chain whose name is not ours is reported as a [`ChainProblem`](crate::ChainProblem) and not programmed. The kernel has the target REJECT in
-    /// the filter table only; in the others a rule that rejects drops.
+    /// A chain whose name is not ours is reported as a [`ChainProblem`](crate::ChainProblem) and
+    /// not programmed. The kernel has the target REJECT in the filter table only; in the others a
+    /// rule that rejects drops.
     pub fn update_chain(&mut self, chain: impl Into<Arc<Chain>>) {
         let mut chain = chain.into();
         if self.config.table != Table::Filter && chain.rules.iter().any(Rule::rejects) {
@@ -281,37 +284,37 @@ impl Reconciler {
         }
     }
 
-    /// Takes a definition back. A name that is not defined is fine.
+    /// Removes a definition. A name that is not defined is ignored.
     pub fn remove_chain(&mut self, name: ChainName) {
         self.desired.graph.undefine(name);
         self.desired.refused.remove(&name);
     }
 
-    /// The definition of a chain.
+    /// Returns the definition of a chain.
     #[must_use]
     pub fn chain(&self, name: ChainName) -> Option<&Chain> {
         self.desired.graph.definition(name).map(Arc::as_ref)
     }
 
-    /// Programs a chain even if nothing leads to it.
+    /// Programs a chain even if it is unreachable.
     pub fn pin_chain(&mut self, name: ChainName) {
         if is_own_chain(name.as_str()) && self.desired.pinned.insert(name) {
             self.desired.graph.reference(vec![name]);
         }
     }
 
-    /// Takes [`pin_chain`](Self::pin_chain) back.
+    /// Reverts [`pin_chain`](Self::pin_chain).
     pub fn unpin_chain(&mut self, name: ChainName) {
         if self.desired.pinned.remove(&name) {
             self.desired.graph.release(vec![name]);
         }
     }
 
-    /// Replaces the rules of ours in a chain that is not ours, at one of the two positions.
+    /// Replaces our rules in a chain that is not ours, at one of the two positions.
     ///
-    /// With [`InsertMode::Append`], what is to be inserted is appended instead, before what is to
-    /// be appended anyway. In a chain of ours there are no hooks: such a call is reported as a
-    /// [`ChainProblem`](crate::ChainProblem) and does nothing else.
+    /// With [`InsertMode::Append`], the rules to insert are appended instead, before the rules to
+    /// append. A chain of ours cannot have hooks: such a call is reported as a
+    /// [`ChainProblem`](crate::ChainProblem) and has no other effect.
     pub fn set_hook(&mut self, chain: ChainName, position: HookPosition, mut rules: Vec<Rule>) {
         if self.config.table != Table::Filter {
             rules.iter_mut().for_each(Rule::drop_silently);
@@ -335,12 +338,12 @@ impl Reconciler {
         }
     }
 
-    /// Decides what takes the place of a chain that cannot be programmed.
+    /// Sets the stand-in of a chain for the case that the chain cannot be programmed.
     pub fn set_stand_in(&mut self, chain: ChainName, stand_in: StandIn) {
         self.desired.stand_ins.insert(chain, stand_in);
     }
 
-    /// Takes new abilities of iptables or the kernel into account; rule texts depend on them.
+    /// Sets the features of iptables and the kernel, on which rule texts depend.
     pub fn set_features(&mut self, features: Features) {
         if features == self.features {
             return;
@@ -363,21 +366,21 @@ impl Reconciler {
         self.kernel.knowledge = Knowledge::None;
     }
 
-    /// Says how far others have changed the ruleset as of now, for the next [`plan`](Self::plan) only. If that is as it
-    /// was when the table was last known to be as it is believed to be, the table need not be read. Without, it is read
-    /// whenever somebody may have changed it.
+    /// Passes the commits of other programs as of now, for the next [`plan`](Self::plan) only. If
+    /// they are equal to those when the state of the table was last certain, the table need not be
+    /// read. Without this call, the table is read whenever another program may have changed it.
     pub fn set_foreign_commits(&mut self, foreign: Option<ForeignCommits>) {
         self.kernel.foreign = foreign;
     }
 
-    /// Somebody may have changed the table since it was read.
+    /// Records that another program may have changed the table since it was read.
     fn doubt(&mut self) {
         if self.kernel.knowledge == Knowledge::Current {
             self.kernel.knowledge = Knowledge::Doubted;
         }
     }
 
-    /// Whether nothing is left to write, as far as is known.
+    /// Reports whether the known state has no pending writes.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
         self.kernel.knowledge == Knowledge::Current
@@ -385,7 +388,7 @@ impl Reconciler {
             && self.misplaced_hooks().next().is_none()
     }
 
-    /// What has happened so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn stats(&self) -> TableStats {
         let rules = self.desired.graph.definitions().map(|chain| chain.rules.len());
@@ -397,7 +400,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes changed definitions over into what is wanted.
+    /// Applies changed definitions to the desired state.
     fn update_desired(&mut self) {
         let changed = self.desired.graph.take_changed();
         self.note_changed(&changed);
@@ -409,12 +412,12 @@ impl Reconciler {
             let definition = self.desired.graph.definition(name).cloned();
             if definition.is_some() {
                 if self.desired.undefined.remove(&name) {
-                    self.retry_what_leads_to(name);
+                    self.retry_chains_that_jump_to(name);
                 }
             } else if self.desired.undefined.insert(name) {
                 tracing::debug!(
                     table = %self.config.table, family = %self.config.family, chain = %name,
-                    "Rules lead to a chain that is not defined; a stand-in takes its place",
+                    "rules refer to an undefined chain; a stand-in takes its place",
                 );
             }
             let content = match &definition {
@@ -435,17 +438,17 @@ impl Reconciler {
             self.chains.remove_desired(&name)
         };
         if changed {
-            // Others may have been at work since we last looked.
+            // Other programs may have changed the table since it was read.
             self.doubt();
         }
     }
 
-    /// What is programmed in place of a chain that cannot be.
+    /// Returns the stand-in of a chain that cannot be programmed.
     fn stand_in(&self, name: ChainName) -> Chain {
         let rules = match self.desired.stand_ins.get(&name) {
             Some(StandIn::Rules(rules)) => rules.clone(),
             _ => {
-                // Nothing can be dropped in the nat table; what it does not do there is translate.
+                // The nat table cannot drop; a chain without effect omits the translation.
                 let action = (self.config.table != Table::Nat).then_some(Action::Drop);
                 let rule = Rule { action, ..Rule::default() };
                 vec![rule.comment("Stands in for a chain that could not be programmed")]
@@ -454,21 +457,23 @@ impl Reconciler {
         Chain::new(name, rules)
     }
 
-    /// Not where hooks lead: dropping everything there would cut the host off.
+    /// Reports whether a chain may have a stand-in. Targets of hooks may not: dropping everything
+    /// there would cut off the host.
     fn may_stand_in(&self, name: ChainName) -> bool {
         !matches!(self.desired.stand_ins.get(&name), Some(StandIn::Never))
             && !self.desired.hooks.values().any(|hook| hook.targets().contains(&name))
     }
 
-    /// Hooks that are not as they should be, and chains of others with stray rules of ours.
+    /// Returns the hooks that are out of sync, and chains of other programs with stray rules of ours.
     fn misplaced_hooks(&self) -> impl Iterator<Item = (ChainName, Cow<'_, Hook>, Cow<'_, HookedChain>)> {
-        let names: BTreeSet<ChainName> = self.desired.hooks.keys().chain(self.kernel.seen.keys()).copied().collect();
+        let names: BTreeSet<ChainName> =
+            self.desired.hooks.keys().chain(self.kernel.observed.keys()).copied().collect();
         let mut renderer = Renderer::new(self.features);
         names.into_iter().filter_map(move |name| {
-            let seen = self.kernel.seen.get(&name).map(Cow::Borrowed).unwrap_or_default();
+            let observed = self.kernel.observed.get(&name).map(Cow::Borrowed).unwrap_or_default();
             let hook = self.desired.hooks.get(&name).map(Cow::Borrowed);
             let hook = hook.unwrap_or_else(|| Cow::Owned(Hook::new(name, &mut renderer)));
-            (!hook.is_in_place(&seen, self.config.insert_mode)).then_some((name, hook, seen))
+            (!hook.is_in_place(&observed, self.config.insert_mode)).then_some((name, hook, observed))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! From rules to the lines of `iptables-restore`.
+//! Rendering of rules to lines of `iptables-restore`.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use tortie_netfilter::{Chain, ChainName, HASH_COMMENT_PREFIX, HookPosition, Rule
 use crate::features::Features;
 use crate::text::{infallible, write_rest};
 
-/// Turns chains into text and hashes; reuses its buffer from chain to chain.
+/// Renders chains to text and hashes; reuses its buffer between chains.
 #[derive(Debug, Clone)]
 pub struct Renderer {
     features: Features,
@@ -15,13 +15,13 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// A renderer for a system with these features.
+    /// Returns a renderer for a system with these features.
     #[must_use]
     pub fn new(features: Features) -> Self {
         Self { features, text: String::new() }
     }
 
-    /// The features that texts are rendered for.
+    /// Returns the features for which texts are rendered.
     #[must_use]
     pub fn features(&self) -> &Features {
         &self.features
@@ -32,8 +32,8 @@ impl Renderer {
         self.rules(chain.name, chain.name.as_str(), &chain.rules)
     }
 
-    /// Renders rules that are added to a chain of the kernel's.  The same rule has different hashes
-    /// at the two positions.
+    /// Renders rules that are added to a base chain. The same rule has different hashes at the two
+    /// positions.
     pub fn hook(&mut self, kernel_chain: ChainName, position: HookPosition, rules: &[Rule]) -> RenderedChain {
         match position {
             HookPosition::Insert => self.rules(kernel_chain, kernel_chain.as_str(), rules),
@@ -60,8 +60,8 @@ impl Renderer {
     }
 }
 
-/// A chain as text, rendered once and shared from then on: the hash of each rule, what stands
-/// behind its hash comment, and the chains that it leads to.
+/// A chain as text, rendered once and then shared: the hash of each rule, the text after its hash
+/// comment, and the targets of the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenderedChain {
     name: ChainName,
@@ -83,13 +83,13 @@ impl RenderedChain {
         self.name
     }
 
-    /// How many rules there are.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Whether there are no rules.
+    /// Reports whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -107,8 +107,8 @@ impl RenderedChain {
         self.lines.get(index).map(|line| line.hash)
     }
 
-    /// Comments, matches and action of the rule with this index: all that stands behind the hash
-    /// comment.  Empty beyond the last rule.
+    /// Returns the comments, matches and action of the rule with this index, that is all text after the hash
+    /// comment. Empty beyond the last rule.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the renderer notes where it ends each line")]
     pub fn rest(&self, index: usize) -> &str {
@@ -124,8 +124,8 @@ impl RenderedChain {
         self.targets.iter().copied()
     }
 
-    /// Writes the line that appends the rule: `-A CHAIN …`.  All of these write nothing beyond the
-    /// last rule, and no line end.
+    /// Writes the line that appends the rule: `-A CHAIN …`, without a line end. This and the following functions write
+    /// nothing for an index beyond the last rule.
     pub fn write_append(&self, index: usize, out: &mut String) {
         self.write_line(index, "-A", None, out);
     }
@@ -135,7 +135,7 @@ impl RenderedChain {
         self.write_line(index, "-I", None, out);
     }
 
-    /// Writes the line that puts the rule in the place of number `position`, counted from 1:
+    /// Writes the line that replaces rule number `position`, counted from 1, by this rule:
     /// `-R CHAIN N …`.
     pub fn write_replace(&self, index: usize, position: usize, out: &mut String) {
         self.write_line(index, "-R", Some(position), out);

@@ -1,8 +1,8 @@
-//! Reading what `iptables-save -t TABLE` prints.
+//! Parser of the output of `iptables-save -t TABLE`.
 //!
-//! Only what a reconciler needs is kept: for chains of ours the tag of every rule, and for chains
-//! of others where in the chain rules of ours stand. What a rule means is never parsed, because
-//! save output does not round-trip: options come back reordered and respelt.
+//! Only the data that a reconciler needs is kept: the tag of every rule in our chains, and the
+//! positions of our rules in other chains. The meaning of rules is never parsed, because save
+//! output does not round-trip: options come back reordered and respelt.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,47 @@ use crate::{ChainName, RuleHash, Table};
 
 mod words;
 
-/// Beginnings of chain names that belong to us: today's, and those of Felix before 2.0
+/// Prefixes of our chain names: today's, and those of Felix before 2.0
 /// (`felix/rules/rule_defs.go`).
 const OWN_CHAIN_PREFIXES: [&str; 8] =
     ["cali-", "califw-", "calitw-", "califh-", "calith-", "calipi-", "calipo-", "felix-"];
 
-/// The longest text that a rule is followed over line ends. A comment, the only part of a rule
+/// Maximum length of a rule with line ends. A comment, the only part of a rule
 /// that may contain a line end, has at most 256 bytes.
 const MAX_JOINED_RULE: usize = 4096;
 
-/// Whether a chain of this name is ours by its prefix, present or historic.
+/// Reports whether a chain of this name is ours by its present or historic prefix.
 #[must_use]
 pub fn is_own_chain(name: &str) -> bool {
     OWN_CHAIN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whose a rule in the kernel is.
+/// Owner of a rule in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleTag {
-    /// Bears our hash comment.
+    /// Ours, with a hash comment.
     Ours(RuleHash),
-    /// Ours, but written by something too old to have hashes, or with a hash that we cannot have
-    /// made: it can only be removed.
+    /// Ours, but written by a Felix without hashes, or with an invalid hash: it can only be removed.
     Stale,
-    /// Someone else's.
+    /// Of another program.
     Foreign,
 }
 
-/// What a table of the kernel holds, as far as it concerns us.
+/// Content of a table of the kernel that concerns us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableSnapshot {
     /// Our chains and the rules in each, in order.
     pub own_chains: BTreeMap<ChainName, Vec<RuleTag>>,
     /// The kernel's chains, and all chains of others that contain a rule of ours.
     pub hooked_chains: BTreeMap<ChainName, HookedChain>,
-    /// The number of rules in the table, whoever wrote them.
+    /// Number of rules in the table, of all programs.
     pub rules: usize,
 }
 
 /// A chain that is not ours and may contain rules of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HookedChain {
-    /// The number of rules in it, whoever wrote them.
+    /// Number of its rules, of all programs.
     pub len: usize,
     /// The rules that are ours, by position.
     pub ours: Vec<HookedRule>,
@@ -65,16 +64,16 @@ pub struct HookedRule {
     pub position: usize,
     /// Never [`RuleTag::Foreign`].
     pub tag: RuleTag,
-    /// The rule as it was printed, without `-A CHAIN `, by which it can be deleted again. `None`
-    /// if that cannot be fed back: it is not UTF-8, or contains a line end or a NUL.
+    /// The printed rule without `-A CHAIN `, by which it can be deleted. `None`
+    /// if it cannot be input: it is not UTF-8, or contains a line end or a NUL.
     pub text: Option<String>,
 }
 
-/// Why the output of `iptables-save` cannot be trusted.
+/// Reason why the output of `iptables-save` is unreliable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// Someone else put something into the table that only `nft` can show. `iptables-nft-save`
+    /// Another program wrote rules to the table that only `nft` can show. `iptables-nft-save`
     /// reports this with exit code 0.
     #[error("table {0} contains nftables rules that iptables cannot read")]
     Incompatible(Table),
@@ -83,9 +82,9 @@ pub enum SaveError {
     Truncated(Table),
 }
 
-/// Reads the output of `iptables-save -t TABLE` piece by piece, without a limit on its length.
+/// Parser of the output of `iptables-save -t TABLE`, in pieces and without a limit on its length.
 ///
-/// Nothing that the output may contain makes it fail but what [`SaveError`] lists.
+/// No output is an error, except those that [`SaveError`] lists.
 ///
 /// ```
 /// use tortie_iptables::{RuleTag, SaveReader, Table};
@@ -102,9 +101,9 @@ pub enum SaveError {
 pub struct SaveReader {
     table: Table,
     section: Section,
-    /// Output that is not a complete line yet.
+    /// Incomplete line.
     rest: Vec<u8>,
-    /// The search in it.
+    /// State of the search for the end of that line.
     line_end: LineEnd,
     snapshot: TableSnapshot,
     incompatible: bool,
@@ -113,7 +112,7 @@ pub struct SaveReader {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Section {
-    /// No `*table` line yet: what comes is taken to be ours.
+    /// No `*table` line yet; the lines are treated as those of our table.
     None,
     Ours,
     /// The listing of another table.
@@ -123,7 +122,7 @@ enum Section {
 }
 
 impl SaveReader {
-    /// A reader for the listing of `table`; other tables in the output are passed over.
+    /// Returns a parser for the listing of `table`; other tables in the output are skipped.
     #[must_use]
     pub fn new(table: Table) -> Self {
         let kernel_chains = table.kernel_chains().iter();
@@ -142,7 +141,7 @@ impl SaveReader {
         }
     }
 
-    /// Reads a complete output.
+    /// Parses a complete output.
     ///
     /// # Errors
     /// See [`SaveError`].
@@ -166,13 +165,13 @@ impl SaveReader {
         self.rest = rest;
     }
 
-    /// Whether the listing of the table has begun, or it was said to be impossible.
+    /// Reports whether the listing of the table has begun, or was reported as impossible.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.incompatible || self.has_begun
     }
 
-    /// The output is complete.
+    /// Ends the output and returns the table.
     ///
     /// # Errors
     /// See [`SaveError`].
@@ -190,7 +189,7 @@ impl SaveReader {
         Ok(self.snapshot)
     }
 
-    /// Handles the complete lines at the beginning of `text` and returns how many bytes they have.
+    /// Handles the complete lines at the beginning of `text` and returns their length in bytes.
     fn take_lines(&mut self, text: &[u8], at_end: bool) -> usize {
         let mut rest = text;
         while !rest.is_empty()
@@ -247,18 +246,18 @@ impl SaveReader {
     }
 }
 
-/// A search for the end of a line, which goes on where it stopped when more output comes.
+/// A search for the end of a line, which continues with the next piece of output.
 #[derive(Debug, Default)]
 struct LineEnd {
     searched: usize,
     quotes: Quotes,
-    /// The first line end in a rule whose quotes are not closed there.
+    /// The first line end within quotes of a rule.
     first: Option<usize>,
 }
 
 impl LineEnd {
-    /// The length of the line at the beginning of `text` with its line end, or `None` if more of it is to come. A rule with a
-    /// quoted line end counts as one line.
+    /// Returns the length of the line at the beginning of `text`, including its line end, or `None`
+    /// if the line is incomplete. A rule with a quoted line end counts as one line.
     fn find(&mut self, text: &[u8], at_end: bool) -> Option<usize> {
         let is_rule = text.starts_with(b"-A ");
         while let Some(byte) = text.get(self.searched) {
@@ -280,12 +279,13 @@ impl LineEnd {
     }
 }
 
-/// A name that the kernel can have for a chain that we may have to name ourselves.
+/// Returns the name of a chain, if it is one that our rules can contain.
 fn chain_name(name: &[u8]) -> Option<ChainName> {
     ChainName::new(std::str::from_utf8(name).ok()?).ok()
 }
 
-/// ``# Table `…' is incompatible, use 'nft' tool.`` about this table, or about one that nobody knows.
+/// Reports whether the line is ``# Table `…' is incompatible, use 'nft' tool.`` for this table or
+/// an unknown one.
 fn is_incompatible(table: Table, line: &[u8]) -> bool {
     let is_about = |table: Table| contains(line, format!("`{table}'").as_bytes());
     line.starts_with(b"# Table ")
@@ -322,7 +322,7 @@ fn tag_of(table: Table, chain: ChainName, rule: &[u8]) -> RuleTag {
     RuleTag::Foreign
 }
 
-/// A rule that Felix used to put into nat POSTROUTING without any sign of its own
+/// A rule that earlier versions of Felix wrote to nat POSTROUTING without a comment or mark
 /// (`felix/dataplane/linux/int_dataplane.go`).
 const OLD_TUNNEL_MASQUERADE: &[u8] = b"-o tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out \
     -m addrtype --src-type LOCAL -j MASQUERADE";

@@ -1,6 +1,6 @@
-//! The words of a rule as `iptables-restore` reads them.
+//! Text of a rule for `iptables-restore`.
 //!
-//! They are inputs of rule hashes: any byte that changes makes every running node rewrite its rules once
+//! The text is the input of rule hashes: a change of any byte makes every running node rewrite its rules once
 //! (`felix/iptables/match_builder.go`, `felix/iptables/actions.go`).
 
 use std::fmt::{self, Write};
@@ -75,7 +75,7 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
         Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
         Match::InBridgePort(port) => write!(out, "-m physdev --physdev-in {port}"),
         Match::Bridged => out.write_str("-m physdev --physdev-is-bridged"),
-        // There is no such match; the chain is refused, and something that drops is in its place.
+        // iptables has no such match: the chain is refused, and a stand-in that drops takes its place.
         Match::ArpReply(of) => write!(out, "--arp-reply {of}"),
         Match::ReversePathFails => out.write_str("-m rpfilter --invert --validmark"),
         Match::LocalAddress { side, limit_to_out_interface, negated } => {
@@ -91,7 +91,7 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             write!(out, "-m set {}--match-set {set} {side}", not(*negated))?;
             if *with_port { write!(out, ",{side}") } else { Ok(()) }
         }
-        // There is no such match: refused, so that something that drops takes the chain's place.
+        // iptables has no such match: the chain is refused, and a stand-in that drops takes its place.
         Match::AnyOf { .. } => out.write_str("-m set --match-set cali-unknown src"),
         Match::Ports { side, ports, negated } => {
             write!(out, "-m multiport {}--{}-ports {ports}", not(*negated), long(*side))
@@ -174,7 +174,7 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             limit.rate(),
             limit.burst(),
         ),
-        // iptables has nothing of the kind: refused, so that something that drops takes the chain's place.
+        // iptables has no such action: the chain is refused, and a stand-in that drops takes its place.
         Action::DropAboveRate(_)
         | Action::Dispatch { .. }
         | Action::OffloadFlow

@@ -1,5 +1,5 @@
-//! Whatever is wanted, whatever others do and whatever fails: in the end the kernel is as wanted, the rules of
-//! others are as they were, and nothing was written that need not be.
+//! After any sequence of changes, interference and faults, the kernel is in sync, rules of other
+//! programs are unchanged, and nothing was written without need.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ mod support;
 
 const CHAINS: [&str; 6] = ["cali-A", "cali-B", "cali-C", "cali-D", "cali-E", "cali-F"];
 
-/// Rules of one chain: each is a mark, or a jump to one of the chains behind this one.
+/// Rules of one chain: each is a mark, or a jump to one of the chains after this one.
 type Spec = Vec<u8>;
 
 #[derive(Clone, Debug)]
@@ -37,9 +37,9 @@ enum Op {
     Pass(u64),
 }
 
-/// What is wanted, to describe it again after a restart.
+/// Desired state, to describe it again after a restart.
 #[derive(Clone, Debug, Default)]
-struct Wanted {
+struct DesiredState {
     chains: BTreeMap<usize, Spec>,
     hooks: BTreeMap<(bool, bool), Spec>,
 }
@@ -53,7 +53,7 @@ fn rules(after: usize, spec: &Spec) -> Vec<Rule> {
     spec.iter().map(rule).collect()
 }
 
-impl Wanted {
+impl DesiredState {
     fn describe_chain(&self, lab: &mut Lab, index: usize) {
         if let Some(spec) = self.chains.get(&index) {
             lab.reconciler.update_chain(chain(CHAINS[index], rules(index + 1, spec)));
@@ -72,7 +72,7 @@ impl Wanted {
         self.hooks.keys().for_each(|place| self.describe_hook(lab, *place));
     }
 
-    /// Nothing stands in for a chain that a hook leads to, so these are always defined.
+    /// Targets of hooks have no stand-in, so these are always defined.
     fn define_hooked_chains(&mut self) {
         for spec in self.hooks.values() {
             for target in rules(0, spec).iter().filter_map(Rule::target) {
@@ -128,24 +128,24 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn perform(lab: &mut Lab, wanted: &mut Wanted, op: Op) {
+fn perform(lab: &mut Lab, desired: &mut DesiredState, op: Op) {
     match op {
         Op::Define(index, spec) => {
-            wanted.chains.insert(index, spec);
-            wanted.describe_chain(lab, index);
+            desired.chains.insert(index, spec);
+            desired.describe_chain(lab, index);
         }
         Op::Undefine(index) => {
-            wanted.chains.remove(&index);
+            desired.chains.remove(&index);
             lab.reconciler.remove_chain(support::name(CHAINS[index]));
-            wanted.define_hooked_chains();
-            wanted.describe_chain(lab, index);
+            desired.define_hooked_chains();
+            desired.describe_chain(lab, index);
         }
         Op::Hook { output, append, rules } => {
-            wanted.hooks.insert((output, append), rules);
-            wanted.define_hooked_chains();
-            wanted.describe(lab);
+            desired.hooks.insert((output, append), rules);
+            desired.define_hooked_chains();
+            desired.describe(lab);
         }
-        // It may well fail, as in life.
+        // The command may fail.
         Op::Foreign(line) => drop(lab.kernel.run(FILTER, &line)),
         Op::Interfere(line) => lab.kernel.interfere(FILTER, line),
         Op::Wipe => lab.kernel.wipe(FILTER),
@@ -156,28 +156,29 @@ fn perform(lab: &mut Lab, wanted: &mut Wanted, op: Op) {
         Op::Crash(transactions) => {
             lab.kernel.crash_after(transactions);
             let _ = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
-            restart(lab, wanted);
+            restart(lab, desired);
         }
         Op::HideGeneration(hidden) => lab.kernel.hide_generation(hidden),
-        Op::Restart => restart(lab, wanted),
+        Op::Restart => restart(lab, desired),
         Op::Apply => drop(lab.kernel.apply(&mut lab.reconciler, &mut lab.now)),
         Op::Pass(seconds) => lab.now += Duration::from_secs(seconds),
     }
 }
 
-fn restart(lab: &mut Lab, wanted: &Wanted) {
+fn restart(lab: &mut Lab, desired: &DesiredState) {
     lab.reconciler = reconciler(lab.reconciler.config().clone());
-    wanted.describe(lab);
+    desired.describe(lab);
 }
 
-/// The rules of others by chain, in order. What leads into our chains, or claims to be ours, is not theirs.
+/// Returns the rules of other programs by chain, in order, without jumps to our chains and rules
+/// with our hash comment.
 fn foreign_rules(lab: &Lab) -> Vec<String> {
     let saved = lab.kernel.saved(FILTER);
     let ours = |line: &str| line.contains("\"cali:") || line.contains("-j cali-") || line.starts_with("-A cali-");
     saved.lines().filter(|line| line.starts_with('-') && !ours(line)).map(str::to_owned).collect()
 }
 
-/// Our rules with the numbers that they keep while they stay untouched.
+/// Returns our rules with the numbers that they keep until they are written again.
 fn numbered_rules(lab: &Lab) -> BTreeMap<(String, usize), (String, u64)> {
     let chains = lab.kernel.chains(FILTER).into_iter().filter(|chain| chain.starts_with("cali-"));
     chains
@@ -200,12 +201,12 @@ proptest! {
     ) {
         let config = ReconcilerConfig { insert_mode, ..config(backend) };
         let mut lab = Lab::with(config.clone());
-        let mut wanted = Wanted::default();
+        let mut desired = DesiredState::default();
         for op in ops {
-            perform(&mut lab, &mut wanted, op);
+            perform(&mut lab, &mut desired, op);
         }
 
-        // Peace at last.
+        // No more faults and interference.
         lab.kernel.behave();
         let _ = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         lab.now += Duration::from_secs(400);
@@ -215,9 +216,9 @@ proptest! {
         prop_assert_eq!(&foreign_rules(&lab), &foreign);
         prop_assert!(lab.reconciler.is_in_sync());
 
-        // The same as on a machine where nothing ever happened.
+        // The result is that of a machine without earlier events.
         let mut fresh = Lab::with(config);
-        wanted.describe(&mut fresh);
+        desired.describe(&mut fresh);
         fresh.apply();
         let by_chain = |lab: &Lab| {
             let rules = lab.ours();
@@ -229,7 +230,7 @@ proptest! {
         let problems = lab.reconciler.problems();
         prop_assert_eq!(problems, fresh.reconciler.problems());
 
-        // A rule that was right already was not touched.
+        // Rules in sync were not written.
         if backend == Backend::Legacy {
             for (place, (rule, id)) in numbered_rules(&lab) {
                 if let Some((old, old_id)) = before.get(&place) {
@@ -238,11 +239,11 @@ proptest! {
             }
         }
 
-        // And from here on there is nothing to do, not even for a successor.
-        restart(&mut lab, &wanted);
+        // From here on nothing is written, not even after a restart.
+        restart(&mut lab, &desired);
         prop_assert_eq!(lab.written(), (0, 0));
 
-        // Until all of it has to go.
+        // A reconciler without desired state removes everything.
         lab.restart();
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         let is_done = matches!(end, Plan::Done { .. });

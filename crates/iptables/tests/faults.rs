@@ -1,4 +1,4 @@
-//! The reconciler against a kernel in memory when programs fail, others write at the same time, or the process dies.
+//! Tests of the reconciler against a kernel in memory with failing programs, concurrent writers, and restarts.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_writer_between_our_read_and_our_write_is_noticed() {
             lab.reconciler.set_hook(kernel_chain::FORWARD, HookPosition::Append, vec![mark(0x20)]);
             race.lines().for_each(|line| lab.kernel.interfere(FILTER, line));
             lab.apply();
-            // What the kernel did not refuse is found by the check after the write.
+            // The check after the write finds changes that the kernel did not refuse.
             lab.now += Duration::from_secs(6);
             lab.apply();
             assert!(lab.reconciler.is_in_sync());
@@ -34,7 +34,7 @@ fn a_writer_between_our_read_and_our_write_is_noticed() {
     }
 }
 
-/// Collects how long the reconciler sleeps before it ends.
+/// Returns the pauses of the reconciler, and its last plan.
 fn sleeps(lab: &mut Lab) -> (Vec<u64>, Plan) {
     let mut sleeps = Vec::new();
     loop {
@@ -78,7 +78,7 @@ fn failing_restores_are_retried_with_back_off() {
 }
 
 #[test]
-fn if_nothing_can_be_written_the_kernel_keeps_what_it_has() {
+fn if_nothing_can_be_written_the_kernel_state_stays() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 1);
         let saved = lab.kernel.saved(FILTER);
@@ -88,7 +88,7 @@ fn if_nothing_can_be_written_the_kernel_keeps_what_it_has() {
         let Plan::Failed(TableError::Restore { error, .. }) = end else { panic!("{end:?}") };
         assert_eq!(error, CommandError::Exit { code: Some(4), stderr: "injected failure".to_owned() });
         assert_eq!(lab.kernel.saved(FILTER), saved);
-        // Asked again, it starts afresh.
+        // The next plan starts a new cycle.
         lab.kernel.fail_restores(0);
         lab.apply();
         assert_eq!(lab.ours(), expected(backend, 2));
@@ -134,11 +134,11 @@ fn an_outcome_that_is_never_reported_counts_as_unknown() {
         let mut lab = Lab::new(backend);
         describe(&mut lab.reconciler, 2);
         let text = restore_text(&mut lab);
-        // It took effect, but nobody says so.
+        // It took effect, but its result is not reported.
         lab.kernel.restore(&noflush(), &text).expect("acceptable");
         assert!(matches!(lab.reconciler.plan(lab.now), Plan::Save(_)));
         assert_eq!(lab.written(), (0, 0));
-        // Reports that nobody asked for change nothing.
+        // Results without a plan change nothing.
         lab.reconciler.on_restored(lab.now, Err(CommandError::Io("late".to_owned())));
         lab.reconciler.on_saved(lab.now, Err(CommandError::Io("late".to_owned())));
         lab.apply();
@@ -191,7 +191,7 @@ fn a_sweep_removes_ours_and_rests_after_a_failure() {
         assert_eq!(lab.ours(), "");
         assert_eq!(lab.foreign(), foreign);
     }
-    // A table that nobody uses is not even written.
+    // An unused table is not written.
     let mut kernel = FakeKernel::new(Backend::Nft);
     let mut sweep = reconciler(tortie_iptables::ReconcilerConfig { purpose: Purpose::Sweep, ..config(Backend::Nft) });
     let _ = kernel.apply(&mut sweep, &mut Duration::ZERO.clone());
@@ -203,7 +203,7 @@ fn rules_of_ours_that_cannot_be_removed_by_value_are_removed_by_number() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 1);
         lab.run("-I INPUT -m comment --comment odd -j cali-FORWARD\n-I INPUT -j ACCEPT\n-A INPUT -j ACCEPT");
-        // Deleting it by value never works.
+        // Deletion by value never succeeds.
         lab.kernel.refuse("-D INPUT -m comment --comment odd");
         lab.reconciler.invalidate();
         lab.apply();
@@ -236,7 +236,7 @@ fn changes_while_a_program_runs_are_not_lost() {
 }
 
 #[test]
-fn two_programs_that_both_insist_on_being_first_do_not_fight_without_pause() {
+fn competition_for_the_first_rule_is_rate_limited() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 1);
         let before = lab.kernel.counters().restores;

@@ -1,4 +1,4 @@
-//! What the generation of the nftables ruleset saves, and that it hides nothing.
+//! The generation of the nftables ruleset saves reads and hides no changes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ mod support;
 
 const CHECKS: usize = 2000;
 
-/// Checks as often as asked for, for about that long. Returns the number of saves.
+/// Requests plans when they are due, for about that time. Returns the number of saves.
 fn saves_within(lab: &mut Lab, time: Duration) -> usize {
     let before = lab.kernel.counters().saves;
     let end = lab.now + time;
@@ -27,25 +27,25 @@ fn saves_within(lab: &mut Lab, time: Duration) -> usize {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_table_that_nobody_else_writes_is_read_once() {
+fn a_table_without_foreign_writes_is_read_once() {
     let mut lab = Lab::programmed(Backend::Nft, 3);
     assert_eq!(lab.kernel.counters().saves, 1);
     assert_eq!(saves_within(&mut lab, HOUR), 0);
 
-    // Nor before a change of ours.
+    // Nor is it read before a change of ours.
     lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(9)]));
     lab.apply();
     assert_eq!(lab.kernel.counters().saves, 1);
     assert_eq!(lab.rules("cali-pi-01").len(), 1);
     assert_eq!(saves_within(&mut lab, HOUR), 0);
 
-    // Where nobody counts, it is read again and again.
+    // Without a generation, the table is read periodically.
     let mut lab = Lab::programmed(Backend::Legacy, 3);
     assert!(saves_within(&mut lab, HOUR) > 10);
 }
 
 #[test]
-fn what_others_write_is_found_at_the_next_check() {
+fn foreign_writes_are_found_at_the_next_check() {
     for lines in ["-F cali-pi-01", "-I FORWARD -j ACCEPT", "-A cali-tw-00 -j ACCEPT", "-N theirs"] {
         let mut lab = Lab::programmed(Backend::Nft, 3);
         saves_within(&mut lab, HOUR);
@@ -53,7 +53,7 @@ fn what_others_write_is_found_at_the_next_check() {
         lab.now += Duration::from_secs(181);
         let saves = lab.kernel.counters().saves;
         lab.apply();
-        // Once, and what was repaired counts as ours.
+        // One read, and the repair counts as ours.
         assert_eq!(lab.kernel.counters().saves - saves, 1, "{lines}");
         assert_eq!(lab.ours(), expected(Backend::Nft, 3), "{lines}");
         assert_eq!(saves_within(&mut lab, HOUR), 0, "{lines}");
@@ -66,7 +66,7 @@ fn what_others_write_is_found_at_the_next_check() {
 }
 
 #[test]
-fn what_others_write_while_we_do_is_found_in_the_same_apply() {
+fn concurrent_foreign_writes_are_found_in_the_same_apply() {
     let mut lab = Lab::programmed(Backend::Nft, 3);
     lab.reconciler.update_chain(chain("cali-pi-02", vec![mark(9)]));
     lab.kernel.interfere(FILTER, "-F cali-pi-01");
@@ -109,7 +109,7 @@ fn a_failed_write_is_followed_by_a_read() {
     assert_eq!(saves_within(&mut lab, HOUR), 0);
 }
 
-/// The kernel does not count a transaction that changes nothing; where one may be among ours, the count is of no use.
+/// The kernel does not count a transaction that changes nothing; if one may be among ours, the count is unusable.
 #[test]
 fn transactions_that_may_change_nothing_prove_nothing() {
     let mut lab = Lab::programmed(Backend::Nft, 3);
@@ -118,7 +118,7 @@ fn transactions_that_may_change_nothing_prove_nothing() {
     lab.reconciler.update_chain(chain("cali-pinned", vec![]));
     lab.reconciler.invalidate();
     lab.apply();
-    // An empty chain that nothing leads to: emptying it before it is deleted changes nothing.
+    // An empty unreachable chain: emptying it before it is deleted changes nothing.
     lab.reconciler.unpin_chain(support::name("cali-pinned"));
     lab.kernel.interfere(FILTER, "-F cali-pi-02");
     lab.apply();

@@ -1,4 +1,4 @@
-//! One chain that the kernel refuses must not keep everything else from being programmed.
+//! One refused chain must not block all others.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ mod support;
 
 const STAND_IN: &str = "Stands in for a chain that could not be programmed";
 
-/// What is expected after the contents of some chains were replaced by stand-ins.
+/// Returns the expected rules after stand-ins replaced the contents of some chains.
 fn without_rules_of(text: &str, chains: &[&str]) -> String {
     let of = |line: &&str, chain: &&str| line.starts_with(&format!("-A {chain} "));
     let lines = text.lines().filter(|line| !chains.iter().any(|chain| of(line, chain)));
@@ -141,7 +141,7 @@ fn a_culprit_does_not_hold_up_later_changes() {
         lab.apply();
         assert_eq!(lab.kernel.counters().restores, restores + 1);
         assert!(lab.rules("cali-pi-02")[0].contains("0x42"));
-        // Not wanted any more, it is forgotten.
+        // A chain that is no longer desired is no longer retried.
         lab.reconciler.update_chain(chain("cali-tw-01", vec![mark(1)]));
         lab.apply();
         assert_eq!(lab.reconciler.problems(), []);
@@ -164,7 +164,7 @@ fn a_stand_in_that_others_remove_is_put_back() {
 }
 
 #[test]
-fn a_chain_that_nobody_defined_drops_and_is_reported() {
+fn an_undefined_chain_drops_and_is_reported() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 2);
         lab.reconciler.remove_chain(name("cali-pi-01"));
@@ -187,7 +187,7 @@ fn a_hook_to_nowhere_is_an_error_before_anything_is_written() {
         lab.reconciler.remove_chain(name("cali-FORWARD"));
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         let Plan::Failed(error) = end else { panic!("{end:?}") };
-        assert_eq!(error.to_string(), "a hook in IPv4 table filter leads to chain cali-FORWARD, which is not defined");
+        assert_eq!(error.to_string(), "a hook in IPv4 table filter refers to chain cali-FORWARD, which is not defined");
         assert_eq!(lab.kernel.saved(FILTER), saved);
         describe(&mut lab.reconciler, 2);
         assert_eq!(lab.written(), (0, 0));
@@ -195,7 +195,7 @@ fn a_hook_to_nowhere_is_an_error_before_anything_is_written() {
 }
 
 #[test]
-fn nothing_stands_in_for_a_chain_that_a_hook_leads_to() {
+fn a_chain_that_a_hook_jumps_to_has_no_stand_in() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 2);
         let before = lab.rules("cali-FORWARD");
@@ -215,7 +215,7 @@ fn nothing_stands_in_for_a_chain_that_a_hook_leads_to() {
 }
 
 #[test]
-fn on_a_clean_machine_no_hook_leads_to_a_refused_chain() {
+fn on_a_clean_machine_no_hook_jumps_to_a_refused_chain() {
     for backend in BACKENDS {
         let mut lab = Lab::new(backend);
         lab.kernel.refuse("--mark 0x800/0x800");
@@ -233,7 +233,7 @@ fn on_a_clean_machine_no_hook_leads_to_a_refused_chain() {
 }
 
 #[test]
-fn callers_choose_what_stands_in() {
+fn callers_choose_the_stand_in() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 2);
         lab.kernel.refuse("--mark 0x800/0x800");
@@ -267,7 +267,7 @@ fn in_the_nat_table_a_stand_in_does_nothing() {
 fn a_chain_that_cannot_be_deleted_is_emptied() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 2);
-        // Somebody goes to a chain of ours in a way that is not recognised as ours.
+        // Another program jumps to a chain of ours with a rule that is not recognised as ours.
         lab.run("-N OTHER\n-A OTHER -g cali-pi-01");
         describe(&mut lab.reconciler, 1);
         lab.reconciler.update_chain(chain("cali-pi-00", vec![mark(0x42)]));
@@ -307,7 +307,7 @@ fn names_that_are_not_ours_are_refused() {
 }
 
 #[test]
-fn rules_may_lead_to_chains_of_others_that_exist() {
+fn rules_may_jump_to_existing_foreign_chains() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 1);
         lab.run("-N OTHER");

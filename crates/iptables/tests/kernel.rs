@@ -1,4 +1,4 @@
-//! The reconciler against real kernels: each test has network namespaces of its own and runs with both
+//! The reconciler against real kernels: each test has separate network namespaces and runs with both
 //! implementations of iptables.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
@@ -59,7 +59,7 @@ impl RealLab {
         }
     }
 
-    /// Carries out plans until there is none, or until the process is killed.
+    /// Executes plans until [`Plan::Done`], or until the process is killed.
     fn apply(&mut self) {
         loop {
             self.now += Duration::from_millis(1);
@@ -120,7 +120,7 @@ impl RealLab {
         self.saved().into_iter().filter(|line| !line.contains(text)).collect()
     }
 
-    /// Packets counted by the rule of FORWARD or OUTPUT that leads to our chains.
+    /// Returns the packet count of the rule of FORWARD or OUTPUT that jumps to our chains.
     fn packets(&self, chain: &str, target: &str) -> u64 {
         let listing = self.shell(&format!("$IPT -L {chain} -v -n -x"));
         let line = listing.lines().find(|line| line.contains(target)).expect("the rule");
@@ -298,7 +298,7 @@ kernel_test! {
         }
     }
 
-    fn what_old_versions_left_is_removed_and_nothing_else() {
+    fn only_leftovers_of_old_versions_are_removed() {
         for backend in BACKENDS {
             let mut lab = RealLab::new(ReconcilerConfig::new(Table::Nat, Family::V4, backend));
             lab.shell(

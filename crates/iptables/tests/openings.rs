@@ -1,4 +1,4 @@
-//! A chain of which the kernel refuses a part lets through what the rest of it lets through, and never anything else.
+//! A partly refused chain allows all that its remaining rules allow, and nothing else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ enum Kind {
 }
 use Kind::{Allow, Deny, Pass};
 
-/// What a rule does, and with packets of which source.
+/// Action of a rule, and the source of its packets.
 type Spec = (Kind, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn bits(mark: u32) -> MarkBits {
     MarkBits::new(mark).expect("not zero")
 }
 
-/// A chain as a policy's is made: a mark, and a rule that acts upon it.
+/// Returns a chain like that of a policy: a mark, and a rule that acts on it.
 fn policy(specs: &[Spec]) -> Chain {
     let mut rules = Vec::new();
     for (number, (kind, host)) in specs.iter().enumerate() {
@@ -77,7 +77,7 @@ fn policy(specs: &[Spec]) -> Chain {
     Chain::new(name(CHAIN), rules)
 }
 
-/// What the rule that does this to this source is refused by.
+/// Returns the text by which the fake kernel can refuse this rule.
 fn text_of((kind, host): Spec) -> String {
     format!("--source 10.0.0.{host}/32 --jump MARK --set-mark {0:#x}/{0:#x}", mark_of(kind))
 }
@@ -91,7 +91,7 @@ fn meaning(specs: &[Spec], host: u8) -> Verdict {
     }
 }
 
-/// Takes a packet through the chain in the kernel.
+/// Evaluates the chain in the kernel for a packet.
 fn walk(kernel: &FakeKernel, host: u8) -> Verdict {
     let mut mark = 0;
     for rule in kernel.rules(FILTER, CHAIN).expect("the chain is there") {
@@ -121,7 +121,7 @@ fn walk(kernel: &FakeKernel, host: u8) -> Verdict {
     }
 }
 
-/// Whether a packet gets no further than it is meant to.
+/// Reports whether a verdict allows no more than the intended one.
 fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
     match verdict {
         Verdict::Accept => meaning == Verdict::Accept,
@@ -181,7 +181,7 @@ fn only_the_openings_that_are_refused_are_left_out() {
 }
 
 #[test]
-fn what_the_kernel_has_stays_open_while_an_addition_to_it_is_refused() {
+fn existing_openings_stay_while_an_addition_is_refused() {
     let old: [&[Spec]; 4] = [&[(Allow, 1)], &[(Allow, 2)], &[(Allow, 3), (Deny, 5)], &[(Allow, 1), (Allow, 3)]];
     for backend in BACKENDS {
         for old in old {
@@ -204,7 +204,7 @@ fn what_the_kernel_has_stays_open_while_an_addition_to_it_is_refused() {
 }
 
 #[test]
-fn what_the_kernel_has_is_kept_if_it_is_no_more_open_and_nothing_else_is_accepted() {
+fn the_existing_chain_is_kept_if_it_opens_no_more_and_every_alternative_is_refused() {
     for backend in BACKENDS {
         let mut lab = lab_with(backend, &[(Deny, 1), (Allow, 2)]);
         let before = lab.rules(CHAIN);
@@ -214,7 +214,7 @@ fn what_the_kernel_has_is_kept_if_it_is_no_more_open_and_nothing_else_is_accepte
         lab.apply();
         assert_eq!(lab.rules(CHAIN), before);
         assert_eq!(in_place(&lab), Some(InPlace::Reduced { left_out: 2 }));
-        // Not if it is more open.
+        // Not if it allows more.
         lab.kernel.behave();
         lab.kernel.refuse(text_of((Deny, 2)));
         lab.reconciler.update_chain(policy(&[(Deny, 1), (Deny, 2), (Allow, 3)]));
@@ -225,7 +225,7 @@ fn what_the_kernel_has_is_kept_if_it_is_no_more_open_and_nothing_else_is_accepte
 }
 
 #[test]
-fn a_successor_goes_on_with_what_the_kernel_has() {
+fn a_successor_continues_with_the_existing_chain() {
     for backend in BACKENDS {
         let wanted = policy(&[(Allow, 1), (Deny, 2), (Allow, 3), (Allow, 4)]);
         let mut lab = lab_with(backend, &[]);
@@ -254,7 +254,7 @@ fn a_reduced_chain_that_others_damage_is_put_right() {
         lab.reconciler.invalidate();
         lab.apply();
         assert_eq!(lab.rules(CHAIN), before);
-        // If it is refused by then, less of it is kept.
+        // If some of it is refused by then, less of it is kept.
         lab.kernel.refuse(text_of((Allow, 4)));
         lab.run(&format!("-F {CHAIN}"));
         lab.reconciler.invalidate();
@@ -323,9 +323,11 @@ fn specs() -> impl Strategy<Value = Vec<Spec>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Old and new rules, and rules that are refused; also some of the new ones, so that the kernel has a part of them.
+    /// At no moment does the chain in the kernel allow a packet that the desired chain does not
+    /// allow. Inputs are old and new rules, and refused rules; with some of the new rules as old
+    /// ones, the kernel already has a part of them.
     #[test]
-    fn nothing_gets_through_that_the_wanted_chain_would_not_let_through(
+    fn no_packet_passes_that_the_desired_chain_denies(
         backend in prop_oneof![Just(Backend::Legacy), Just(Backend::Nft)],
         unrelated in prop::option::of(specs()),
         new in specs(),
@@ -357,7 +359,7 @@ proptest! {
             prop_assert!(is_closed(walk(&lab.kernel, host), meaning(&new, host)), "{} in the end", host);
         }
 
-        // No more is left out than is refused. What the kernel has already it does not refuse.
+        // Only refused openings are left out. The kernel does not refuse rules that it already has.
         let had_some = old.iter().any(|spec| refused.contains(spec));
         let hit: BTreeSet<Spec> = new.iter().copied().filter(|spec| refused.contains(spec)).collect();
         if !had_some && hit.iter().all(|(kind, _)| *kind == Allow) {

@@ -1,4 +1,4 @@
-//! The reconciler against a kernel in memory: what it writes, and what it puts right.
+//! Tests of the writes and repairs of the reconciler, against a kernel in memory.
 
 use std::time::Duration;
 
@@ -152,7 +152,7 @@ fn chains_left_over_from_an_earlier_run_are_removed() {
 }
 
 #[test]
-fn nothing_wanted_means_nothing_left() {
+fn without_desired_state_nothing_is_left() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 3);
         lab.run("-A INPUT -j ACCEPT");
@@ -164,7 +164,7 @@ fn nothing_wanted_means_nothing_left() {
 }
 
 #[test]
-fn only_what_is_reachable_is_programmed() {
+fn only_reachable_chains_are_programmed() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 1);
         lab.reconciler.update_chain(chain("cali-pi-99", vec![mark(5), jump("cali-pi-98")]));
@@ -219,7 +219,7 @@ fn references_swap_and_chains_come_back_in_one_go() {
 }
 
 #[test]
-fn a_changed_ability_rewrites_what_it_changes() {
+fn a_changed_feature_rewrites_the_affected_rules() {
     for backend in BACKENDS {
         let mut lab = Lab::with(tortie_iptables::ReconcilerConfig { table: Table::Nat, ..config(backend) });
         let masquerade = tortie_iptables::Rule::new(tortie_iptables::Action::Masquerade { ports: None });
@@ -339,7 +339,7 @@ fn the_table_is_checked_5_10_20_seconds_after_a_write_and_at_each_refresh() {
 }
 
 #[test]
-fn metrics_count_what_was_done() {
+fn metrics_count_operations() {
     let mut lab = Lab::new(Backend::Legacy);
     describe(&mut lab.reconciler, 1);
     let lines = restore_text(&mut lab).lines().count() as u64;
@@ -376,7 +376,7 @@ fn one_more_endpoint_among_very_many_is_a_small_change() {
 }
 
 #[test]
-fn what_rejects_drops_outside_the_filter_table() {
+fn reject_becomes_drop_outside_the_filter_table() {
     use tortie_iptables::{Action, Family, Reconciler, ReconcilerConfig, RejectWith, Rule};
     let name = "cali-a".parse().unwrap();
     let rule = Rule::new(Action::Reject(RejectWith::PortUnreachable));

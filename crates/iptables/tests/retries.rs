@@ -1,5 +1,5 @@
-//! When a chain that the kernel refuses is tried again: a fake clock tells what counts as an attempt, and how soon the
-//! chain is back.
+//! Times of the retries of a refused chain, with a fake clock: counting of attempts, and time until
+//! the chain is restored.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use support::{BACKENDS, FILTER, Lab, chain, describe, expected, jump, mark, name
 mod support;
 
 const BAD: &str = "--mark 0x800/0x800";
-/// The longest pause between two attempts, and with it the longest time that a chain stays closed in vain.
+/// Maximum pause between two attempts, and so the maximum time that an accepted chain stays replaced.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// A table in which one chain is refused.
@@ -34,13 +34,13 @@ fn attempts(lab: &Lab) -> Vec<(String, u32)> {
     refused.collect()
 }
 
-/// How long from now the next plan is wanted.
+/// Returns the time until the next plan should be requested.
 fn pause(end: &Plan) -> Duration {
     let Plan::Done { recheck_after: Some(pause), .. } = end else { panic!("{end:?}") };
     *pause
 }
 
-/// Applies whenever the reconciler wants it, for so long.
+/// Applies at every due time, for that long.
 fn live(lab: &mut Lab, time: Duration) {
     let end = lab.now + time;
     while lab.now < end {
@@ -84,13 +84,13 @@ fn only_a_refusal_of_the_chain_alone_counts() {
         let mut lab = lab(backend);
         for failure in [&held, &killed, &missing] {
             for _ in 0..5 {
-                // Its time has come, but nobody can say whether the kernel would take it.
+                // The retry is due, but its outcome is unknown: the program fails.
                 lab.now += BOUND;
                 let end = lab.apply_through(|_, _, _| Err(failure.clone()));
                 assert!(matches!(end, Plan::Failed(TableError::Restore { .. })), "{end:?}");
                 assert_eq!(attempts(&lab), [("cali-pi-01".to_owned(), 1)], "{failure}");
             }
-            // The same if the failures are about something else.
+            // The same if the failures have another cause.
             lab.reconciler.update_chain(chain("cali-pi-02", vec![mark(0x43)]));
             let end = lab.apply_through(|_, _, _| Err(failure.clone()));
             assert!(matches!(end, Plan::Failed(_)), "{end:?}");
@@ -104,7 +104,7 @@ fn only_a_refusal_of_the_chain_alone_counts() {
         assert_eq!(attempts(&lab)[0].1, 1);
         let stand_in = lab.rules("cali-pi-01");
         assert!(stand_in[0].ends_with("-j DROP"), "{stand_in:?}");
-        // Once it can be tried, it is, and the pause is that after the first attempts.
+        // Once possible, the retry happens, and its pause is that after the first attempts.
         let end = lab.apply_watched(|_| {});
         assert_eq!(attempts(&lab)[0].1, 2);
         assert_eq!(pause(&end), Duration::from_secs(2));
@@ -112,11 +112,11 @@ fn only_a_refusal_of_the_chain_alone_counts() {
 }
 
 #[test]
-fn when_a_table_can_be_written_again_what_was_refused_is_tried_at_once() {
+fn refused_chains_are_retried_at_once_when_the_table_is_writable_again() {
     for backend in BACKENDS {
         let mut lab = lab(backend);
         live(&mut lab, Duration::from_secs(100));
-        // Another change fails, whatever is tried.
+        // Another change fails with every attempt.
         lab.reconciler.update_chain(chain("cali-pi-02", vec![mark(0x42)]));
         lab.reconciler.update_chain(chain("cali-pi-00", vec![mark(0x43)]));
         lab.kernel.fail_restores(usize::MAX);
@@ -132,10 +132,9 @@ fn when_a_table_can_be_written_again_what_was_refused_is_tried_at_once() {
     }
 }
 
-/// A table in which a chain was refused so often that the pause is long.
-/// A program that works again in the middle of a search makes a chain look refused that is not.
+/// A program that recovers in the middle of a search makes an accepted chain look refused.
 #[test]
-fn what_was_refused_while_nothing_was_accepted_is_tried_at_once() {
+fn chains_refused_while_nothing_was_accepted_are_retried_at_once() {
     for backend in BACKENDS {
         for failures in 0..60 {
             let mut lab = Lab::programmed(backend, 3);
@@ -152,6 +151,7 @@ fn what_was_refused_while_nothing_was_accepted_is_tried_at_once() {
     }
 }
 
+/// Returns a lab in which a chain was refused so often that the pause is long.
 fn long_refused(backend: Backend, rules: Vec<Rule>, refuse: &str) -> Lab {
     let mut lab = Lab::programmed(backend, 3);
     lab.kernel.refuse(refuse);
@@ -161,7 +161,7 @@ fn long_refused(backend: Backend, rules: Vec<Rule>, refuse: &str) -> Lab {
     lab
 }
 
-/// Applies, and expects that the one attempt that is due at once was in vain and that the pauses restart.
+/// Applies, and expects one immediate refused attempt and a restart of the pauses.
 fn expect_fresh_attempt(lab: &mut Lab) {
     let end = lab.apply_watched(|_| {});
     assert_eq!(attempts(lab), [("cali-pi-01".to_owned(), 1)]);
@@ -173,7 +173,7 @@ fn a_chain_is_tried_at_once_when_its_own_content_changes() {
     for backend in BACKENDS {
         let mut lab = long_refused(backend, vec![mark(0x800)], BAD);
         let counters = lab.kernel.counters();
-        // The same again is no news.
+        // An equal definition changes nothing.
         lab.reconciler.update_chain(chain("cali-pi-01", vec![mark(0x800)]));
         lab.apply();
         assert_eq!(lab.kernel.counters(), counters);
@@ -186,7 +186,7 @@ fn a_chain_is_tried_at_once_when_its_own_content_changes() {
 }
 
 #[test]
-fn a_chain_is_tried_at_once_when_one_that_it_leads_to_appears_or_is_accepted() {
+fn a_chain_is_retried_at_once_when_a_jump_target_appears_or_is_accepted() {
     for backend in BACKENDS {
         let mut lab = long_refused(backend, vec![mark(0x800), jump("cali-late")], BAD);
         assert_eq!(lab.reconciler.problems()[0], ChainProblem::Undefined { chain: name("cali-late") });
@@ -205,7 +205,7 @@ fn a_chain_is_tried_at_once_when_one_that_it_leads_to_appears_or_is_accepted() {
 }
 
 #[test]
-fn a_chain_is_tried_at_once_when_a_set_that_it_refers_to_is_there() {
+fn a_chain_is_retried_at_once_when_its_set_exists() {
     let set = IpSetName::new("cali40late").expect("legal");
     let other = IpSetName::new("cali40other").expect("legal");
     for backend in BACKENDS {
@@ -237,7 +237,7 @@ fn a_chain_is_tried_at_once_when_the_features_change() {
 }
 
 #[test]
-fn what_is_due_is_tried_together() {
+fn due_retries_are_made_together() {
     for backend in BACKENDS {
         let mut lab = Lab::programmed(backend, 6);
         let chains = ["cali-pi-01", "cali-pi-02", "cali-pi-03", "cali-pi-04"];

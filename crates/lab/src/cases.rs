@@ -5,9 +5,9 @@
 //! same case for IPv6 or both families.
 
 mod addressing;
+mod case_directory;
 mod cluster;
 mod compact;
-mod followed;
 
 use std::{
     collections::BTreeSet,
@@ -19,9 +19,9 @@ use std::{
 use serde_json::Value;
 
 pub use addressing::Addressing;
+pub use case_directory::CaseDirectory;
 pub use cluster::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels};
 pub use compact::ContentError;
-pub use followed::Followed;
 
 use crate::pods::Flow;
 

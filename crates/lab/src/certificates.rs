@@ -49,7 +49,7 @@ impl Authority {
     ///
     /// # Errors
     /// If a name is invalid, or a file cannot be written.
-    pub fn issue(&self, folder: &Path, who: &str, common_name: &str, uri: Option<&str>) -> io::Result<Issued> {
+    pub fn issue(&self, folder: &Path, name: &str, common_name: &str, uri: Option<&str>) -> io::Result<Issued> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::OrganizationName, "tests");
@@ -59,8 +59,8 @@ impl Authority {
             params.subject_alt_names.push(SanType::URI(uri.try_into().map_err(io::Error::other)?));
         }
         let certificate = params.signed_by(&key, &self.issuer).map_err(io::Error::other)?;
-        let file = |what: &str, text: &str| {
-            let path = folder.join(format!("{who}-{what}.pem"));
+        let file = |kind: &str, text: &str| {
+            let path = folder.join(format!("{name}-{kind}.pem"));
             // A rename, so that no reader sees a partial file.
             let new = folder.join("new");
             fs::write(&new, text)?;

@@ -20,12 +20,12 @@
 mod agent;
 mod canary;
 mod command_agent;
+mod datastore;
 mod etcd_store;
 mod feed;
 mod flows;
 mod problems;
 mod report;
-mod supply;
 mod worker;
 
 use std::{
@@ -36,9 +36,9 @@ use std::{
 
 pub use agent::{Agent, AgentError, NodeUnderTest, RunningAgent, State};
 pub use command_agent::CommandAgent;
-pub use flows::{FlowFault, FlowMismatch, Hit, ToldEnd, ToldFlow};
+pub use datastore::{NotASource, Source};
+pub use flows::{FlowFault, FlowMismatch, Hit, ReportedEnd, ReportedFlow};
 pub use report::{Mismatch, Report, StepReport};
-pub use supply::{NotASource, Source};
 
 use crate::{
     cases::{self, Addressing, Case, CaseError},
@@ -144,10 +144,10 @@ fn select(options: &Options) -> Result<Vec<Case>, CaseError> {
     for path in &options.cases {
         all.extend(cases::read(path)?);
     }
-    let wanted = |case: &Case| options.filter.as_ref().is_none_or(|text| case.file.contains(text));
+    let is_selected = |case: &Case| options.filter.as_ref().is_none_or(|text| case.file.contains(text));
     Ok(all
         .into_iter()
-        .filter(wanted)
+        .filter(is_selected)
         .enumerate()
         .filter(|(position, _)| options.shard.contains(*position))
         .map(|(_, case)| case.readdressed(options.addressing))

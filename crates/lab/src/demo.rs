@@ -20,7 +20,7 @@ use std::{
 use tempfile::TempDir;
 
 use self::{
-    agent::{Agent, Enforced},
+    agent::{Agent, AppliedChanges},
     manifests::{Edit, File, Manifests, Pod, number_and_protocol},
     matrix::{Colors, Matrix},
 };
@@ -63,10 +63,10 @@ pub enum DemoError {
     #[error("interrupted")]
     Interrupted,
     /// A file, or the output, could not be read or written.
-    #[error("{what}: {source}")]
+    #[error("{subject}: {source}")]
     Io {
         /// File or stream that was read or written.
-        what: String,
+        subject: String,
         /// The reason.
         source: io::Error,
     },
@@ -110,9 +110,9 @@ pub enum DemoError {
 }
 
 impl DemoError {
-    fn io(what: impl Into<String>) -> impl Fn(io::Error) -> Self {
-        let what = what.into();
-        move |source| Self::Io { what: what.clone(), source }
+    fn io(subject: impl Into<String>) -> impl Fn(io::Error) -> Self {
+        let subject = subject.into();
+        move |source| Self::Io { subject: subject.clone(), source }
     }
 }
 
@@ -130,50 +130,54 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), DemoError> {
     let folder = Folder::new()?;
     let lab_pods: Vec<_> = manifests.pods.iter().map(Pod::in_lab).collect();
     let lab = Lab::new(&lab_pods, &LabOptions::for_agent())?;
-    let mut show = Show::new(out, options.colors);
-    show.pods(&manifests.pods)?;
+    let mut printer = Printer::new(out, options.colors);
+    printer.pods(&manifests.pods)?;
     folder.write(&manifests.cluster)?;
     let agent = Agent::start(&lab, folder.path(), options)?;
-    let mut story = Story { lab: &lab, pods: &manifests.pods, folder: &folder, options, agent, show };
-    let without = story.without_policies()?;
-    let (with, enforced) = story.with_policies(&manifests.policies, &without)?;
+    let mut demo = Demo { lab: &lab, pods: &manifests.pods, folder: &folder, options, agent, printer };
+    let without = demo.without_policies()?;
+    let (with, enforced) = demo.with_policies(&manifests.policies, &without)?;
     match &manifests.edit {
-        Some(edit) => story.edited(edit, &with, enforced)?,
-        None => story.show.note("No manifest has the text that the demo would edit.")?,
+        Some(edit) => demo.edited(edit, &with, enforced)?,
+        None => demo.printer.note("No manifest has the text that the demo would edit.")?,
     }
-    if options.keep { story.keep() } else { Ok(()) }
+    if options.keep { demo.keep() } else { Ok(()) }
 }
 
 /// A measurement, and its presentation.
 #[derive(Debug, Clone)]
-struct Measured {
+struct Measurement {
     reachability: Reachability,
     matrix: Matrix,
 }
 
 /// Steps of the demo.
-struct Story<'a> {
+struct Demo<'a> {
     lab: &'a Lab,
     pods: &'a [Pod],
     folder: &'a Folder,
     options: &'a Options,
     agent: Agent<'a>,
-    show: Show<'a>,
+    printer: Printer<'a>,
 }
 
-impl Story<'_> {
-    fn without_policies(&mut self) -> Result<Measured, DemoError> {
+impl Demo<'_> {
+    fn without_policies(&mut self) -> Result<Measurement, DemoError> {
         let ready = self.agent.await_ready()?;
         let measured = self.probe()?;
-        self.show.step("Without policies", &format!("agent ready {} after its start", millis(ready)))?;
-        self.show.matrix(&measured.matrix)?;
+        self.printer.step("Without policies", &format!("agent ready {} after its start", millis(ready)))?;
+        self.printer.matrix(&measured.matrix)?;
         Ok(measured)
     }
 
-    fn with_policies(&mut self, policies: &[File], without: &Measured) -> Result<(Measured, Enforced), DemoError> {
+    fn with_policies(
+        &mut self,
+        policies: &[File],
+        without: &Measurement,
+    ) -> Result<(Measurement, AppliedChanges), DemoError> {
         let before = self.agent.await_quiet()?;
         if policies.is_empty() {
-            self.show.note("No manifest holds a policy.")?;
+            self.printer.note("No manifest holds a policy.")?;
             return Ok((without.clone(), before));
         }
         self.folder.write(policies)?;
@@ -181,12 +185,12 @@ impl Story<'_> {
         let measured = self.probe()?;
         let names: Vec<&str> = policies.iter().map(|file| file.name.as_str()).collect();
         let took = millis(enforced.mean_since(before));
-        self.show.step(&format!("With {}", names.join(", ")), &format!("in the kernel after {took}"))?;
-        self.show.matrix(&measured.matrix)?;
+        self.printer.step(&format!("With {}", names.join(", ")), &format!("in the kernel after {took}"))?;
+        self.printer.matrix(&measured.matrix)?;
         Ok((measured, enforced))
     }
 
-    fn edited(&mut self, edit: &Edit, before: &Measured, enforced_before: Enforced) -> Result<(), DemoError> {
+    fn edited(&mut self, edit: &Edit, before: &Measurement, enforced_before: AppliedChanges) -> Result<(), DemoError> {
         let silent = before.reachability.iter().filter(|(flow, outcome)| {
             // The time of a UDP or SCTP answer does not show when its packet was sent.
             flow.port.protocol == Protocol::Tcp && **outcome == FlowOutcome::Silent
@@ -204,9 +208,9 @@ impl Story<'_> {
         })?;
         let enforced = self.agent.await_more(enforced_before)?;
         let matrix = self.probe()?.matrix;
-        self.show.step(&format!("{} edited while the agent runs", edit.file.name), "")?;
+        self.printer.step(&format!("{} edited while the agent runs", edit.file.name), "")?;
         let mut text = format!("   - {}\n   + {}\n\n", edit.old_line, edit.new_line);
-        text.push_str(&matrix.render(Some(&before.matrix), self.show.colors));
+        text.push_str(&matrix.render(Some(&before.matrix), self.printer.colors));
         text.push('\n');
         for change in matrix.changes(&before.matrix) {
             let _ = writeln!(text, "   changed: {change}");
@@ -217,20 +221,20 @@ impl Story<'_> {
         }
         let own = millis(enforced.mean_since(enforced_before));
         let _ = writeln!(text, "   {own} from noticing the change to the kernel, as the agent itself measures");
-        self.show.text(&text)
+        self.printer.text(&text)
     }
 
-    fn probe(&self) -> Result<Measured, DemoError> {
+    fn probe(&self) -> Result<Measurement, DemoError> {
         if (self.options.interrupted)() {
             return Err(DemoError::Interrupted);
         }
         let reachability = self.lab.probe(&self.lab.flows(), &Timing::patient(ANSWER))?;
         let matrix = Matrix::new(self.pods, &reachability)?;
-        Ok(Measured { reachability, matrix })
+        Ok(Measurement { reachability, matrix })
     }
 
     fn keep(&mut self) -> Result<(), DemoError> {
-        self.show.step("The node stays up until Ctrl-C", "")?;
+        self.printer.step("The node stays up until Ctrl-C", "")?;
         let user = if kernel::is_in_user_namespace() {
             format!("--user=/proc/{}/ns/user --preserve-credentials ", std::process::id())
         } else {
@@ -244,8 +248,8 @@ impl Story<'_> {
             rows.extend(namespace.map(|namespace| (pod.place.to_string(), enter(namespace.path()))));
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let text: String = rows.iter().map(|(name, what)| format!("   {name:width$}  {what}\n")).collect();
-        self.show.text(&text)?;
+        let text: String = rows.iter().map(|(name, value)| format!("   {name:width$}  {value}\n")).collect();
+        self.printer.text(&text)?;
         while !(self.options.interrupted)() {
             thread::sleep(Duration::from_millis(100));
         }
@@ -293,13 +297,13 @@ fn manifests_in(folder: &Path) -> PathBuf {
 }
 
 /// Output of the demo.
-struct Show<'a> {
+struct Printer<'a> {
     out: &'a mut dyn Write,
     colors: Colors,
     steps: usize,
 }
 
-impl<'a> Show<'a> {
+impl<'a> Printer<'a> {
     fn new(out: &'a mut dyn Write, colors: bool) -> Self {
         Self { out, colors: if colors { Colors::On } else { Colors::Off }, steps: 0 }
     }

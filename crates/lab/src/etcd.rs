@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_takes_no_other_cluster_for_itself() {
+    fn a_cluster_does_not_use_the_port_of_another() {
         let first = Etcd::start(EtcdOptions::default()).unwrap();
         first.put("/x", "1").unwrap();
         let mut taken = Some(first.address(0).port());

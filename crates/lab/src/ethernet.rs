@@ -26,7 +26,7 @@ impl FrameSender {
     /// # Errors
     /// If the kernel refuses, or no frame leaves the interface.
     pub fn open(namespace: &Namespace, interface: &str) -> Result<Self, NetnsError> {
-        let error = |source| NetnsError::Socket { what: format!("send frames by {interface}"), source };
+        let error = |source| NetnsError::Socket { description: format!("send frames by {interface}"), source };
         namespace.run(|| Self::open_here(interface))?.map_err(error)
     }
 

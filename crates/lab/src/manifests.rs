@@ -66,7 +66,7 @@ impl ManifestDir {
     /// The first object or file that fails. The directory may be partly updated then.
     pub fn replace(&mut self, objects: &[Value]) -> Result<Changes, ManifestError> {
         let mut changes = Changes::default();
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         for object in objects {
             let name = file_name(object)?;
             let text = format!("{object:#}\n");
@@ -74,10 +74,10 @@ impl ManifestDir {
                 self.write(&name, &text)?;
                 changes.written += 1;
             }
-            wanted.insert(name, text);
+            desired.insert(name, text);
         }
-        let gone: Vec<String> = self.files.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        for name in gone {
+        let removed: Vec<String> = self.files.keys().filter(|name| !desired.contains_key(*name)).cloned().collect();
+        for name in removed {
             let path = self.path.join(&name);
             fs::remove_file(&path).map_err(|source| ManifestError::Io { path, source })?;
             self.files.remove(&name);
@@ -117,7 +117,7 @@ mod tests {
     use crate::cases::{bundled, read};
 
     #[test]
-    fn only_what_differs_is_touched() {
+    fn only_changed_files_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let mut manifests = ManifestDir::create(&folder.path().join("a/b")).unwrap();
         let object = |name: &str, value: u8| json!({"kind": "K", "metadata": {"name": name}, "value": value});

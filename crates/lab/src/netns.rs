@@ -54,10 +54,10 @@ pub enum NetnsError {
         source: std::io::Error,
     },
     /// A socket could not be created or used.
-    #[error("{what}: {source}")]
+    #[error("{description}: {source}")]
     Socket {
         /// The attempted operation and its subject.
-        what: String,
+        description: String,
         /// The reason.
         source: std::io::Error,
     },

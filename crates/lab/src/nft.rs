@@ -124,7 +124,7 @@ impl Nft {
     /// # Panics
     /// If the kernel does not answer.
     pub fn apply(&mut self, table: &mut Table) -> Result<Vec<Transaction>, TableError> {
-        let (id, mut now, mut made) = (table.config().id, Duration::ZERO, Vec::new());
+        let (id, mut now, mut committed) = (table.config().id, Duration::ZERO, Vec::new());
         loop {
             match table.plan(now) {
                 Plan::Read => table.on_read(now, Ok(self.read(id))),
@@ -133,11 +133,11 @@ impl Nft {
                         let answer = |(at, errno): (usize, Errno)| (at, errno.raw_os_error(), errno.to_string());
                         CommitError::answered(refused.into_iter().map(answer))
                     });
-                    made.extend(result.is_ok().then_some(transaction));
+                    committed.extend(result.is_ok().then_some(transaction));
                     table.on_committed(now, result);
                 }
                 Plan::Sleep { until } => now = until,
-                Plan::Done { .. } => return Ok(made),
+                Plan::Done { .. } => return Ok(committed),
                 Plan::Failed(error) => return Err(error),
             }
         }

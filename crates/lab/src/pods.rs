@@ -153,7 +153,7 @@ pub struct Lab {
     options: LabOptions,
     stations: BTreeMap<Place, Station>,
     /// Nodes after the first one, which is a [`Place`].
-    others: Vec<Namespace>,
+    other_nodes: Vec<Namespace>,
 }
 
 impl Lab {
@@ -162,7 +162,7 @@ impl Lab {
     /// # Errors
     /// If a namespace, an interface or a server cannot be created. All namespaces are removed then.
     pub fn new(pods: &[Pod], options: &LabOptions) -> Result<Self, NetnsError> {
-        let (node, others, outside) = wiring::build_nodes(&options.subnets)?;
+        let (node, other_nodes, outside) = wiring::build_nodes(&options.subnets)?;
         let served = |place, addresses: [IpAddr; 2], namespace: Namespace| -> Result<Station, NetnsError> {
             let pod = Pod { place, addresses: addresses.to_vec(), ports: Vec::new(), node: 0 };
             let server = Server::start(&namespace, &pod)?;
@@ -172,7 +172,7 @@ impl Lab {
             (Place::Node, served(Place::Node, NODE_ADDRESSES, node)?),
             (Place::Outside, served(Place::Outside, OUTSIDE_ADDRESSES, outside)?),
         ]);
-        let mut lab = Self { options: options.clone(), stations, others };
+        let mut lab = Self { options: options.clone(), stations, other_nodes };
         lab.set_pods(pods)?;
         Ok(lab)
     }
@@ -187,13 +187,13 @@ impl Lab {
         for pod in pods {
             self.node_of_number(pod.node)?;
         }
-        let gone: Vec<Pod> = self.pods().filter(|pod| !pods.contains(pod)).cloned().collect();
+        let removed: Vec<Pod> = self.pods().filter(|pod| !pods.contains(pod)).cloned().collect();
         for number in 0..self.nodes() {
-            let names = gone.iter().filter(|pod| pod.node == number).filter_map(|pod| interface_name(&pod.place));
+            let names = removed.iter().filter(|pod| pod.node == number).filter_map(|pod| interface_name(&pod.place));
             // Deleting the link frees its name immediately; the kernel deletes the namespace later.
             self.node_of_number(number)?.ip(names.map(|name| format!("link del {name}")))?;
         }
-        for pod in &gone {
+        for pod in &removed {
             self.stations.remove(&pod.place);
         }
         for number in 0..self.nodes() {
@@ -252,18 +252,18 @@ impl Lab {
     /// Returns the namespace of the node of this number, from 0.
     #[must_use]
     pub fn node_at(&self, number: usize) -> Option<&Namespace> {
-        number.checked_sub(1).map_or_else(|| Some(self.node()), |number| self.others.get(number))
+        number.checked_sub(1).map_or_else(|| Some(self.node()), |number| self.other_nodes.get(number))
     }
 
     /// Returns the number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        1 + self.others.len()
+        1 + self.other_nodes.len()
     }
 
     fn node_of_number(&self, number: usize) -> Result<&Namespace, NetnsError> {
         self.node_at(number).ok_or_else(|| NetnsError::Socket {
-            what: format!("no {} in the laboratory", node_name(number)),
+            description: format!("no {} in the laboratory", node_name(number)),
             source: std::io::ErrorKind::NotFound.into(),
         })
     }
@@ -310,7 +310,7 @@ impl Lab {
     /// If a flow names an unknown place or an address that the place lacks, or the prober fails. A
     /// flow without an answer is an outcome, not an error.
     pub fn probe(&self, flows: &[Flow], timing: &Timing) -> Result<Reachability, NetnsError> {
-        client::probe(&self.tries(flows)?, timing)
+        client::probe(&self.attempts(flows)?, timing)
     }
 
     /// Tries all `flows` repeatedly until one of them succeeds, and returns the time of its answer.
@@ -319,15 +319,15 @@ impl Lab {
     /// # Errors
     /// As [`Lab::probe`].
     pub fn first_reached(&self, flows: &[Flow], patience: Duration) -> Result<Option<Instant>, NetnsError> {
-        client::first_reached(&self.tries(flows)?, patience)
+        client::first_reached(&self.attempts(flows)?, patience)
     }
 
-    fn tries<'a>(&'a self, flows: &'a [Flow]) -> Result<Vec<client::Try<'a>>, NetnsError> {
+    fn attempts<'a>(&'a self, flows: &'a [Flow]) -> Result<Vec<client::Attempt<'a>>, NetnsError> {
         let resolve = |flow: &'a Flow| {
             let from = self.stations.get(&flow.from).ok_or_else(|| unknown(&flow.from))?;
             let to = self.stations.get(&flow.to).ok_or_else(|| unknown(&flow.to))?;
             let target = |pod| address(pod, flow.family).ok_or_else(|| unknown(&pod.place));
-            Ok(client::Try {
+            Ok(client::Attempt {
                 flow,
                 namespace: &from.namespace,
                 source: target(&from.pod)?,
@@ -348,7 +348,7 @@ impl Lab {
         let target = address(&to.pod, flow.family).ok_or_else(|| unknown(&flow.to))?;
         from.namespace
             .run(|| TcpStream::connect_timeout(&SocketAddr::new(target, flow.port.number), timeout))?
-            .map_err(|source| NetnsError::Socket { what: format!("connecting {flow}"), source })
+            .map_err(|source| NetnsError::Socket { description: format!("connecting {flow}"), source })
     }
 }
 
@@ -358,7 +358,7 @@ fn address(pod: &Pod, family: Family) -> Option<IpAddr> {
 
 fn unknown(place: &Place) -> NetnsError {
     NetnsError::Socket {
-        what: format!("no such place or address in the laboratory: {place}"),
+        description: format!("no such place or address in the laboratory: {place}"),
         source: std::io::ErrorKind::NotFound.into(),
     }
 }

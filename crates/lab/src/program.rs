@@ -226,7 +226,7 @@ impl Answer {
     /// # Errors
     /// If no process listens, or no valid answer arrives within `patience`.
     pub fn get(namespace: &Namespace, port: u16, path: &str, patience: Duration) -> io::Result<Self> {
-        namespace.run(|| ask(port, path, patience)).map_err(io::Error::other)?
+        namespace.run(|| http_get(port, path, patience)).map_err(io::Error::other)?
     }
 
     /// Returns the value of a metric without labels.
@@ -236,7 +236,7 @@ impl Answer {
     }
 }
 
-fn ask(port: u16, path: &str, patience: Duration) -> io::Result<Answer> {
+fn http_get(port: u16, path: &str, patience: Duration) -> io::Result<Answer> {
     let begun = Instant::now();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, patience)?;

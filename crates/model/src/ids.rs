@@ -54,7 +54,23 @@ impl NamespacedName {
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
+
+    /// Returns the name of the endpoint slice that stands for subset `index` of the `Endpoints` of
+    /// this Service. It is not a valid name of a written slice.
+    #[must_use]
+    pub fn slice_of_endpoints(&self, index: usize) -> Self {
+        Self::new(Arc::clone(&self.namespace), format!("{}{OF_ENDPOINTS}{index}", self.name))
+    }
+
+    /// Reports whether a slice of this name stands for `Endpoints`. Such a slice counts only if its
+    /// Service has no other.
+    #[must_use]
+    pub fn is_slice_of_endpoints(&self) -> bool {
+        self.name.contains(OF_ENDPOINTS)
+    }
 }
+
+const OF_ENDPOINTS: &str = "@endpoints.";
 
 impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,7 +216,7 @@ impl PolicyId {
 }
 
 impl fmt::Display for PolicyId {
-    /// `Kind/namespace/name`, or `Kind/name` for a global policy.
+    /// Writes `Kind/namespace/name`, or `Kind/name` for a global policy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespace.is_empty() {
             write!(f, "{}/{}", self.kind, self.name)
@@ -278,7 +294,7 @@ impl WorkloadEndpointKey {
 }
 
 impl fmt::Display for WorkloadEndpointKey {
-    /// `host/orchestrator/workload/endpoint`.
+    /// Writes `host/orchestrator/workload/endpoint`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}/{}", self.host(), self.orchestrator(), self.workload(), self.endpoint())
     }

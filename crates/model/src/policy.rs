@@ -101,7 +101,7 @@ pub enum TierDefaultAction {
 }
 
 impl TierDefaultAction {
-    /// `Deny` or `Pass`.
+    /// Returns `Deny` or `Pass`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

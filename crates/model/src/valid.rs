@@ -253,10 +253,10 @@ pub enum Reason {
     Name(Box<str>),
     /// A label name that no selector can name, or, of nodes and profiles, one that is not `name` or
     /// `prefix/name` by the rules of Kubernetes.
-    #[error("`{0}` is not the name of a label")]
+    #[error("`{0}` is not a valid label name")]
     LabelName(Box<str>),
     /// A label value that is longer than 63 characters or has invalid ones.
-    #[error("`{0}` is not the value of a label")]
+    #[error("`{0}` is not a valid label value")]
     LabelValue(Box<str>),
     /// A policy that is both untracked and pre-DNAT.
     #[error("cannot be combined with `untracked`")]
@@ -265,12 +265,12 @@ pub enum Reason {
     #[error("an address is of the wrong family")]
     Family,
     /// A number above its limit.
-    #[error("{count} {things}, at most {bound} are allowed")]
+    #[error("{count} {noun}, at most {bound} are allowed")]
     TooMany {
         /// Number in the object.
         count: usize,
         /// Plural of the counted objects, such as `rules`.
-        things: &'static str,
+        noun: &'static str,
         /// Highest number allowed.
         bound: usize,
     },

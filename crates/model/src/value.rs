@@ -247,6 +247,13 @@ pub struct EndpointSlice {
     pub addresses: Box<[IpAddr]>,
     /// The ports.
     pub ports: Box<[EndpointSlicePort]>,
+    /// Those of `addresses` that are not ready, and get no connections.
+    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "crate::serde_forms::canonical"))]
+    pub not_ready: Box<[IpAddr]>,
+    /// Those of `not_ready` that still serve while they terminate, and get the connections if no
+    /// endpoint is ready.
+    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "crate::serde_forms::canonical"))]
+    pub draining: Box<[IpAddr]>,
 }
 
 /// The part of the BGP configuration that a dataplane needs; networks as written, empty ones left out.

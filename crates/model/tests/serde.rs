@@ -22,7 +22,7 @@ where
 }
 
 #[test]
-fn each_value_has_a_form_that_people_read() {
+fn each_value_has_a_readable_form() {
     let side = EntityMatch {
         nets: ["10.0.0.0/8".parse().unwrap()].into(),
         selector: Some("app == 'web'".parse().unwrap()),
@@ -76,7 +76,7 @@ fn a_field_may_be_missing_where_its_type_has_a_default_value() {
 }
 
 #[test]
-fn members_are_sorted_and_each_there_once() {
+fn members_are_sorted_and_unique() {
     let members: Members = serde_json::from_value(json!({"nets": ["10.0.0.2", "10.0.0.1", "10.0.0.2"]})).unwrap();
     assert_eq!(members, Members::Nets(["10.0.0.1", "10.0.0.2"].map(|net| net.parse().unwrap()).into()));
 }
@@ -180,7 +180,7 @@ fn a_range_of_ports_has_no_other_fields_and_ends_last() {
 }
 
 #[test]
-fn what_is_valid_in_a_datastore_is_valid_in_json() {
+fn values_valid_in_a_datastore_are_valid_in_json() {
     let endpoint = WorkloadEndpoint { iface: None, ..WorkloadEndpoint::default() };
     let key = WorkloadEndpointKey::new("node", "k8s", "shop/db-0", "eth0");
     let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 /// Memory bounds on the tables of a node, in bytes.
 ///
-/// A group whose table exceeds [`Budget::group`] is refused; other groups keep their tables. If all tables exceed
-/// [`Budget::node`], the largest table of the namespace with the most bytes is refused, and so on until the rest fits. So a
-/// namespace that takes no more than the node's bound divided by the number of namespaces keeps its tables whatever other
-/// namespaces take.
+/// A group whose table exceeds [`Budget::group`] is refused; other groups keep their tables. If all
+/// tables together exceed [`Budget::node`], the largest table of the namespace with the most bytes
+/// is refused, and so on until the rest fits. So a namespace that uses no more than the node's
+/// limit divided by the number of namespaces keeps its tables, regardless of other namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "a caller that sets bounds must set both")]
 pub struct Budget {
@@ -132,8 +132,8 @@ impl<K: Copy + Ord> Ledger<K> {
         }
     }
 
-    /// Returns the table to refuse next: the largest of the namespace with the most bytes, and of
-    /// equals the greatest; `None` if all tables fit.
+    /// Returns the table to refuse next; `None` if all tables fit. It is the largest table of the
+    /// namespace with the most bytes; among equally large ones, the table with the greatest key.
     #[must_use]
     pub fn excess(&self) -> Option<K> {
         if self.used <= self.budget.node {

@@ -90,14 +90,14 @@ mod tests {
     struct Outer(&'static str, #[source] Cause);
 
     #[test]
-    fn causes_are_told_once() {
+    fn causes_are_printed_once() {
         let inner = || Cause::new(Outer("no file", "no room".into()));
-        let told = Cause::new(Outer("no table", inner()));
-        assert_eq!(told.to_string(), "no table");
-        assert_eq!(with_causes(&told), "no table: no file: no room");
+        let cause = Cause::new(Outer("no table", inner()));
+        assert_eq!(cause.to_string(), "no table");
+        assert_eq!(with_causes(&cause), "no table: no file: no room");
         assert_eq!(with_causes(&Outer("no room left", "no room".into())), "no room left");
-        assert!(told.get().downcast_ref::<Outer>().is_some());
-        assert_eq!(told.clone(), told);
-        assert_ne!(told, inner());
+        assert!(cause.get().downcast_ref::<Outer>().is_some());
+        assert_eq!(cause.clone(), cause);
+        assert_ne!(cause, inner());
     }
 }

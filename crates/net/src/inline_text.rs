@@ -13,8 +13,8 @@ use std::num::NonZeroU8;
 /// assert_eq!(name.as_str(), "cali-in");
 /// assert!(["", "too-long-for-8", "a b", "\"a\"", "!a", "é"].iter().all(|text| InlineText::<8>::new(text).is_none()));
 /// ```
-// Unused bytes are zero, so the derived order is the order of the text. No text is empty, so `None`
-// of it takes no further space.
+// Unused bytes are zero, so the derived order is the order of the text. No text is empty, so an
+// `Option` of it needs no further space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InlineText<const N: usize> {
     bytes: [u8; N],

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_iptables_or_the_kernel_would_take_for_something_else_is_refused() {
+    fn names_that_iptables_or_the_kernel_would_misread_are_rejected() {
         for bad in ["", "cali+", "a/b", "0123456789abcdef", "a b", "a\tb", "a\"b", "!x", "a\nb", "é"] {
             assert!(InterfaceName::new(bad).is_err(), "{bad:?}");
         }

@@ -49,7 +49,7 @@ impl IpPortMember {
 }
 
 impl fmt::Display for IpPortMember {
-    /// As in messages and sets: `10.0.0.1,tcp:80`.
+    /// Writes the member as in messages and sets: `10.0.0.1,tcp:80`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}:{}", self.address(), self.protocol, self.port())
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn formatted_members_are_parsed_back() {
         for text in ["10.0.0.1,tcp:80", "fd00::1,sctp:0"] {
             assert_eq!(text.parse::<IpPortMember>().unwrap().to_string(), text);
         }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_not_be_one_word_is_refused() {
+    fn names_that_are_not_one_word_are_rejected() {
         for bad in ["", "a b", "a\n", "ä", "a\"", "#a", "a#", "-A", "0123456789012345678901234567890x"] {
             assert!(IpSetName::new(bad).is_err(), "{bad:?}");
         }

@@ -1,4 +1,4 @@
-//! What a rule does with a packet that passes its matches (`felix/generictables/actions.go`).
+//! Actions of rules (`felix/generictables/actions.go`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use crate::mark::{MarkBits, MaskedMark};
 use crate::name::ChainName;
 use crate::values::PortRange;
 
-/// What happens to the packet.
+/// Action on a packet that passes all matches of a rule.
 ///
-/// Deliberately exhaustive: whoever evaluates rules must know all of them.
+/// Deliberately exhaustive: code that evaluates rules must handle every action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Go through another chain, then go on with the next rule.
+    /// Evaluate another chain, then continue with the next rule.
     Jump(ChainName),
-    /// Go through another chain, then go on where the caller of *this* chain would.
+    /// Evaluate another chain, then continue where the caller of *this* chain would.
     Goto(ChainName),
-    /// Go on in the calling chain.
+    /// Continue in the calling chain.
     Return,
-    /// Let the packet through this table.
+    /// Accept the packet in this table.
     Accept,
     /// Drop the packet silently.
     Drop,
-    /// Drop the packet and tell the sender.
+    /// Drop the packet and notify the sender.
     Reject(RejectWith),
     /// Clear mark bits.
     ClearMark(MarkBits),
@@ -39,26 +39,26 @@ pub enum Action {
     Nflog {
         /// The group.
         group: u16,
-        /// What the listener sees beside the packet.
+        /// Prefix that the listener receives with the packet.
         prefix: NflogPrefix,
     },
-    /// Send the connection to another destination.
+    /// Translate the destination of the connection.
     Dnat {
         /// The new address.
         addr: IpAddr,
         /// The new port, if it changes.
         port: Option<u16>,
     },
-    /// Give the connection another source.
+    /// Translate the source of the connection.
     Snat {
         /// The new address.
         addr: IpAddr,
-        /// From which ports the new one is taken; any if `None`.
+        /// Range of the new source port; any port if `None`.
         ports: Option<PortRange>,
     },
-    /// Give the connection the outgoing interface's address as source.
+    /// Translate the source of the connection to the address of the outgoing interface.
     Masquerade {
-        /// From which ports the new one is taken; any if `None`.
+        /// Range of the new source port; any port if `None`.
         ports: Option<PortRange>,
     },
     /// Set the six DSCP bits of the IP header.
@@ -74,25 +74,26 @@ pub enum Action {
     },
     /// Drop packets while a token bucket of this rule has no tokens. nftables only.
     DropAboveRate(PacketRate),
-    /// Refuse (TCP reset) new TCP connections while more than this many are open.
+    /// Reject new TCP connections (with a reset) while more than this many are open.
     RejectConnectionsAbove(u32),
-    /// Do what a verdict map says; go on with the next rule if it says nothing. nftables only.
+    /// Looks up a verdict map and applies the verdict; without an entry, the next rule follows.
+    /// nftables only.
     Dispatch {
-        /// What is looked up.
+        /// Key of the lookup.
         by: DispatchBy,
         /// The map.
         map: ChainName,
     },
-    /// Do these one after another; only the last may lead elsewhere or decide. nftables only.
+    /// These actions in order; only the last may jump or decide. nftables only.
     Several(Arc<[Action]>),
-    /// The rules of another chain are in the place of this one, which has no matches; what returns from them returns from this
-    /// chain. nftables only.
+    /// Inserts the rules of another chain in place of this one, which has no matches. A return from
+    /// them is a return from this chain. nftables only.
     Include(ChainName),
-    /// Let the flow table take the connection from now on. nftables only.
+    /// Offload the connection to the flow table. nftables only.
     OffloadFlow,
 }
 
-/// What a rejected sender is told.
+/// Reply to the sender of a rejected packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum RejectWith {
     /// The kernel's default: ICMP port unreachable.
@@ -161,7 +162,7 @@ macro_rules! prefix_text {
 pub struct LogPrefix(Arc<str>);
 prefix_text!(LogPrefix, |c| !c.is_control() && !matches!(c, '"' | '\\'));
 
-/// What a netlink log listener sees beside the packet.  The kernel keeps 63 bytes.
+/// Prefix that an NFLOG listener receives with the packet. The kernel keeps 63 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NflogPrefix(Arc<str>);
 prefix_text!(NflogPrefix, |c| !c.is_control() && !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\'));

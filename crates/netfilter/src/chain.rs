@@ -12,12 +12,13 @@ use crate::action::Action;
 use crate::matches::Matches;
 use crate::name::ChainName;
 
-/// A chain as wanted: its name and its rules in order.
+/// Desired state of a chain: its name and its rules in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// The name.
     pub name: ChainName,
-    /// What the chain is called where names may be longer, if iptables has to shorten that.
+    /// Unshortened name for back ends with longer names (nftables); `None` if `name` is not
+    /// shortened.
     pub full_name: Option<Arc<str>>,
     /// The rules.
     pub rules: Vec<Rule>,
@@ -41,10 +42,11 @@ impl Chain {
         self.rules.iter().filter_map(|rule| rule.opens).collect()
     }
 
-    /// The chain without the rules for which `left_out` holds.
+    /// Returns the chain without the rules for which `left_out` holds.
     ///
-    /// The last comment of the first rule, which says whose chain it is, passes on to the rule that is first then; if
-    /// there is none, to a rule that does nothing else. Rules at the end that return are not needed, and go as well.
+    /// The last comment of the first rule names the owner of the chain. If that rule is left out,
+    /// the comment moves to the rule that is first then, or to a new rule without an action if no
+    /// rule is left. Returning rules at the end are redundant and are removed as well.
     #[must_use]
     pub fn without(&self, left_out: impl Fn(&Rule) -> bool) -> Self {
         let mut rules: Vec<Rule> = self.rules.iter().filter(|rule| !left_out(rule)).cloned().collect();
@@ -65,7 +67,7 @@ impl Chain {
     }
 }
 
-/// Where rules go that are added to one of the kernel's own chains.
+/// Position of inserted rules in a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HookPosition {
     /// Before the rules of others.
@@ -74,22 +76,24 @@ pub enum HookPosition {
     Append,
 }
 
-/// One rule: if a packet passes all matches, the action happens to it.
+/// One rule: matches, and an action on each packet that passes all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// What a packet must pass; nothing if empty.
+    /// Matches that a packet must all pass; empty matches every packet.
     pub matches: Matches,
-    /// What happens then; a rule without an action only counts packets and carries comments.
+    /// Action on a matching packet; a rule without one only counts packets and carries comments.
     pub action: Option<Action>,
-    /// Notes for whoever lists the rules.
+    /// Comments that appear in listings of the rules.
     pub comments: Comments,
-    /// Where the rule comes from.  It is not part of the rule's text.
+    /// Source of the rule. It is not part of the rule's text.
     pub origin: Option<Origin>,
-    /// Where rules come from that became one with this one, which decides and counts for them as well.
+    /// Sources of the rules that were merged into this one, which decides and counts for them as
+    /// well.
     pub merged: MergedOrigins,
-    /// The rules of a chain with the same number, which stand together, are one opening: all that they do is to let
-    /// packets through, so that without all of them no packet gets further than with them. A rule without a number must
-    /// never be left out. It is not part of the rule's text.
+    /// Number of the opening that the rule belongs to. An opening is the consecutive rules of a
+    /// chain with the same number; they only allow packets, so that a chain without them allows no
+    /// more than with them. A rule without a number must never be left out. The number is not part
+    /// of the rule's text.
     pub opens: Option<u32>,
 }
 
@@ -106,25 +110,25 @@ impl Rule {
         Self { matches, action: Some(action), ..Self::default() }
     }
 
-    /// The rule with one more comment; an empty comment is left out, as `iptables` refuses it.
+    /// Returns the rule with one more comment. An empty comment is omitted, because `iptables` refuses it.
     #[must_use]
     pub fn comment(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.add_comment(text);
         self
     }
 
-    /// Adds a comment; an empty comment is left out, as `iptables` refuses it.
+    /// Adds a comment. An empty comment is omitted, because `iptables` refuses it.
     pub fn add_comment(&mut self, text: impl Into<Cow<'static, str>>) {
         Comment::new(text).into_iter().for_each(|comment| self.comments.add(comment));
     }
 
-    /// Whether the rule returns to the calling chain.
+    /// Reports whether the rule returns to the calling chain.
     #[must_use]
     pub fn returns(&self) -> bool {
         self.action == Some(Action::Return)
     }
 
-    /// Returns whether the rule drops packets and notifies their senders.
+    /// Reports whether the rule drops packets and notifies their senders.
     #[must_use]
     pub fn rejects(&self) -> bool {
         matches!(self.action.as_ref().map(Action::last), Some(Action::Reject(_)))
@@ -144,12 +148,12 @@ impl Rule {
     }
 }
 
-/// The comments of a rule, which mostly has one.
+/// The comments of a rule, in most cases one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comments(SmallVec<[Comment; 1]>);
 
 impl Comments {
-    /// Adds one behind the others.
+    /// Appends a comment.
     pub fn add(&mut self, comment: Comment) {
         self.0.push(comment);
     }
@@ -175,17 +179,17 @@ impl Deref for Comments {
     }
 }
 
-/// The source of a rule, for diagnostics and for shares of memory.
+/// The source of a rule, for diagnostics and for the attribution of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// The object that asked for the rule: `Kind/namespace/name`, or `Kind/name` if it has no namespace.
+    /// Object for which the rule was made: `Kind/namespace/name`, or `Kind/name` if it has no namespace.
     pub owner: Arc<str>,
-    /// Which part of the object, counted from 0.
+    /// Index of the part of the object, counted from 0.
     pub part: Option<u32>,
 }
 
 impl Origin {
-    /// The namespace of the owner, or that a profile stands for; empty if there is none.
+    /// Returns the namespace of the owner, or the one that a profile stands for; empty if there is none.
     #[must_use]
     pub fn namespace(&self) -> &str {
         let mut words = self.owner.split('/');
@@ -201,12 +205,12 @@ impl Origin {
     }
 }
 
-/// Where any number of rules come from, in order.
+/// Sources of any number of rules, in order.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MergedOrigins(Option<Arc<[Origin]>>);
 
 impl MergedOrigins {
-    /// They.
+    /// Returns the origins.
     #[must_use]
     pub fn as_slice(&self) -> &[Origin] {
         self.0.as_deref().unwrap_or_default()
@@ -227,16 +231,16 @@ impl fmt::Debug for MergedOrigins {
     }
 }
 
-/// A comment as the kernel will show it: never empty, ASCII letters, digits, spaces and
+/// A comment as the kernel shows it: never empty, ASCII letters, digits, spaces and
 /// `_@%+=:,./-` only, at most 256 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Comment(Cow<'static, str>);
 
 impl Comment {
-    /// The longest comment; what is beyond is cut off.
+    /// Maximum length in bytes; longer comments are truncated.
     pub const MAX_LEN: usize = 256;
 
-    /// Every other character becomes `_`; `None` if there is no character at all.
+    /// Replaces every other character by `_`; `None` for an empty text.
     #[must_use]
     pub fn new(text: impl Into<Cow<'static, str>>) -> Option<Self> {
         let text = text.into();

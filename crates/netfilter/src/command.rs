@@ -26,7 +26,7 @@ impl fmt::Display for Command {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "kernels make them")]
 pub struct Outcome {
-    /// Whether and how it ended.
+    /// Exit status.
     pub status: CommandStatus,
     /// Its standard output.
     pub stdout: Vec<u8>,
@@ -34,32 +34,32 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Whether and how a program ended.
+/// Exit status of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums, reason = "a program ends in one of these ways")]
 pub enum CommandStatus {
-    /// With this exit code.
+    /// Ended with this exit code.
     Code(i32),
-    /// By a signal.
+    /// Ended by a signal.
     Signal,
-    /// It could not be started, fed, read or waited for, for this reason.
+    /// Not run: it could not be started, written to, read or waited for, for this reason.
     NotRun(String),
 }
 
 impl Outcome {
-    /// The outcome of a program that ended well.
+    /// Returns the outcome of a successful program.
     #[must_use]
     pub fn success(stdout: impl Into<Vec<u8>>) -> Self {
         Self { status: CommandStatus::Code(0), stdout: stdout.into(), stderr: String::new() }
     }
 
-    /// The outcome of a program that could not be run.
+    /// Returns the outcome of a program that could not be run.
     #[must_use]
     pub fn not_run(why: impl Into<String>) -> Self {
         Self { status: CommandStatus::NotRun(why.into()), stdout: Vec::new(), stderr: String::new() }
     }
 
-    /// Whether it ended with exit code 0.
+    /// Reports whether the exit code is 0.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.status == CommandStatus::Code(0)

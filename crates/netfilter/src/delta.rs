@@ -1,11 +1,11 @@
 //! Desired, observed and pending state over keyed values.
 //!
-//! For drivers that write the difference and nothing else, and are told of failures; not for comparing two maps once.
+//! For drivers that write only the difference and learn of failures; not for comparing two maps once.
 //!
-//! A driver that keeps something outside the process (IP set members, routes, …) equal to what it
-//! should be has three questions: the wanted values, the present values, and the remaining writes. `Delta`
-//! stores each key once, in exactly one of three ordered maps — in sync, to write, to remove — so the
-//! third question is answered without comparing anything, and always in key order.
+//! A driver that keeps state outside the process (IP set members, routes, …) equal to a desired
+//! state needs three answers: the desired values, the present values, and the remaining writes.
+//! `Delta` stores each key once, in exactly one of three ordered maps: in sync, to write, to
+//! remove. So the remaining writes are known without a comparison, and always in key order.
 //!
 //! ```rust
 //! use tortie_netfilter::delta::Delta;
@@ -21,7 +21,7 @@
 //! let to_remove: Vec<_> = routes.pending_removals().map(|(k, _)| *k).collect();
 //! assert_eq!(to_remove, ["10.0.0.9/32"]);
 //!
-//! // What has been carried out is confirmed, one key at a time.
+//! // Completed writes are confirmed, one key at a time.
 //! routes.confirm_written(&"10.0.0.2/32");
 //! routes.confirm_removed(&"10.0.0.9/32");
 //! assert!(routes.is_in_sync());
@@ -33,19 +33,18 @@ use std::collections::BTreeMap;
 #[cfg(test)]
 mod tests;
 
-/// Tracks, for every key, the value that is wanted, the value that was last seen, and so what is
-/// left to do.
+/// Tracks the desired value of every key, the value last observed, and the remaining writes.
 ///
-/// * *desired* is what the program wants; it changes with [`set_desired`](Self::set_desired) and
-///   its siblings.
-/// * *observed* is what the outside is believed to hold; it changes with
-///   [`replace_observed`](Self::replace_observed), [`observe`](Self::observe) and
-///   the `confirm_…` methods.
+/// * *desired* is the value that should be outside; it changes with
+///   [`set_desired`](Self::set_desired) and its siblings.
+/// * *observed* is the value believed to be outside; it changes with
+///   [`replace_observed`](Self::replace_observed), [`observe`](Self::observe) and the `confirm_…`
+///   methods.
 /// * *pending* follows from the two and is never set.
 ///
-/// Every key sits in exactly one map, so memory is that of one map when everything is in sync, and
-/// iterating over what is pending costs only what is pending. All iteration is in key order, so
-/// what is written depends on the state and never on how it came about.
+/// Every key is in exactly one map: when everything is in sync, the memory is that of one map, and
+/// iterating over pending keys visits no others. All iteration is in key order, so the writes
+/// depend on the state and not on its history.
 ///
 /// For plain membership leave `V` out: `Delta<K>` is `Delta<K, ()>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub struct Delta<K, V = ()> {
 pub struct Write<V, O> {
     /// The value to write.
     pub desired: V,
-    /// The value that it replaces; `None` if the key is not there yet.
+    /// Observed value that it replaces; `None` if the key is absent.
     pub observed: O,
 }
 
@@ -74,13 +73,13 @@ impl<K, V> Default for Delta<K, V> {
 }
 
 impl<K: Ord, V: PartialEq> Delta<K, V> {
-    /// Nothing desired, nothing observed.
+    /// Returns a `Delta` without desired and observed keys.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Wants `key` to hold `value`. Returns whether that changes what was wanted.
+    /// Sets the desired value of `key`. Returns whether it changed.
     pub fn set_desired(&mut self, key: K, value: V) -> bool {
         if let Some(write) = self.writes.get_mut(&key) {
             if write.desired == value {
@@ -106,7 +105,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         true
     }
 
-    /// No longer wants `key`. Returns whether it was wanted.
+    /// Removes `key` from the desired state. Returns whether it was desired.
     pub fn remove_desired<Q>(&mut self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -125,7 +124,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         true
     }
 
-    /// The value wanted for `key`.
+    /// Returns the desired value of `key`.
     #[must_use]
     pub fn desired<Q>(&self, key: &Q) -> Option<&V>
     where
@@ -135,18 +134,18 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         self.in_sync.get(key).or_else(|| self.writes.get(key).map(|write| &write.desired))
     }
 
-    /// Everything wanted, in key order.
+    /// Iterates over the desired keys and values, in key order.
     pub fn iter_desired(&self) -> impl Iterator<Item = (&K, &V)> {
         merge(self.in_sync.iter(), self.writes.iter().map(|(key, write)| (key, &write.desired)))
     }
 
-    /// How many keys are wanted.
+    /// Returns the number of desired keys.
     #[must_use]
     pub fn desired_len(&self) -> usize {
         self.in_sync.len() + self.writes.len()
     }
 
-    /// The outside was listed in full and holds exactly `observed`; of equal keys the last counts.
+    /// Replaces the observed state by a complete listing; of equal keys the last counts.
     pub fn replace_observed(&mut self, observed: impl IntoIterator<Item = (K, V)>) {
         self.removals.clear();
         let mut desired = std::mem::take(&mut self.in_sync);
@@ -154,7 +153,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         self.rebuild(desired, observed.into_iter().collect());
     }
 
-    /// `key` was seen to hold `value`.
+    /// Records that `key` was observed with `value`.
     pub fn observe(&mut self, key: K, value: V) {
         if let Some((key, desired)) = self.take_desired(&key) {
             self.file_desired(key, desired, Some(value));
@@ -163,7 +162,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         }
     }
 
-    /// `key` was seen to be absent.
+    /// Records that `key` was observed to be absent.
     pub fn observe_absent<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -176,7 +175,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         }
     }
 
-    /// The value that `key` is believed to hold outside.
+    /// Returns the observed value of `key`.
     #[must_use]
     pub fn observed<Q>(&self, key: &Q) -> Option<&V>
     where
@@ -189,13 +188,13 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
             .or_else(|| self.writes.get(key).and_then(|write| write.observed.as_ref()))
     }
 
-    /// Everything believed to be outside, in key order.
+    /// Iterates over the observed keys and values, in key order.
     pub fn iter_observed(&self) -> impl Iterator<Item = (&K, &V)> {
         let replaced = self.writes.iter().filter_map(|(key, write)| Some((key, write.observed.as_ref()?)));
         merge(merge(self.in_sync.iter(), self.removals.iter()), replaced)
     }
 
-    /// What is still to be written, in key order.
+    /// Returns the pending writes, in key order.
     pub fn pending_writes(&self) -> impl Iterator<Item = (&K, Write<&V, Option<&V>>)> {
         self.writes.iter().map(|(key, write)| {
             let write = Write { desired: &write.desired, observed: write.observed.as_ref() };
@@ -203,24 +202,24 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         })
     }
 
-    /// What is still to be removed, with the value it is believed to hold, in key order.
+    /// Returns the keys to remove with their observed values, in key order.
     pub fn pending_removals(&self) -> impl Iterator<Item = (&K, &V)> {
         self.removals.iter()
     }
 
-    /// Whether nothing is left to do.
+    /// Reports whether nothing is pending.
     #[must_use]
     pub fn is_in_sync(&self) -> bool {
         self.writes.is_empty() && self.removals.is_empty()
     }
 
-    /// Whether nothing is desired and nothing observed.
+    /// Reports whether no key is desired or observed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.in_sync.is_empty() && self.is_in_sync()
     }
 
-    /// The pending write of `key` was carried out. Without one this does nothing.
+    /// Records that the pending write of `key` is done. Without one this does nothing.
     pub fn confirm_written<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,
@@ -231,7 +230,7 @@ impl<K: Ord, V: PartialEq> Delta<K, V> {
         }
     }
 
-    /// The pending removal of `key` was carried out. Without one this does nothing.
+    /// Records that the pending removal of `key` is done. Without one this does nothing.
     pub fn confirm_removed<Q>(&mut self, key: &Q)
     where
         K: Borrow<Q>,

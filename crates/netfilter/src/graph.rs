@@ -1,4 +1,4 @@
-//! The chains that somebody defined, and which of them are reachable.
+//! Defined chains and their reachability.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::name::ChainName;
 /// children before or after parents.
 #[derive(Debug)]
 pub struct ChainGraph {
-    /// Which chains are ours, so that somebody should have defined them.
+    /// Reports whether a chain is one of ours, which must be defined here.
     is_ours: fn(ChainName) -> bool,
     nodes: BTreeMap<ChainName, Node>,
-    /// Reachable or not any more, redefined or not any more.
+    /// Chains whose reachability or definition changed since [`ChainGraph::take_changed`].
     changed: BTreeSet<ChainName>,
 }
 
@@ -26,19 +26,19 @@ struct Node {
 }
 
 impl ChainGraph {
-    /// Without chains; rules that lead to chains that are not ours are no references.
+    /// Returns a graph without chains. Jumps to chains for which `is_ours` is false do not count as references.
     #[must_use]
     pub const fn new(is_ours: fn(ChainName) -> bool) -> Self {
         Self { is_ours, nodes: BTreeMap::new(), changed: BTreeSet::new() }
     }
 
-    /// Defines a chain, in place of its earlier definition if there is one.
+    /// Defines a chain and replaces its earlier definition, if any.
     pub fn define(&mut self, chain: Arc<Chain>) {
         let name = chain.name;
         self.set(name, Some(chain));
     }
 
-    /// Takes a definition back. A name that is not defined is fine.
+    /// Removes a definition. A name that is not defined is ignored.
     pub fn undefine(&mut self, name: ChainName) {
         self.set(name, None);
     }
@@ -50,11 +50,11 @@ impl ChainGraph {
         let old = std::mem::replace(&mut node.definition, definition);
         if node.references > 0 {
             self.changed.insert(name);
-            // In this order nothing that stays becomes unreachable in between.
+            // This order keeps shared children reachable throughout.
             self.reference(new);
             self.release(children(old.as_deref(), is_ours));
         }
-        self.forget_if_unused(name);
+        self.remove_if_unused(name);
     }
 
     /// Adds a reference to each of `chains`.
@@ -69,14 +69,11 @@ impl ChainGraph {
         }
     }
 
-    /// Takes a reference from each of `chains`.
+    /// Removes a reference from each of `chains`.
     ///
     /// # Panics
     /// If one of them has none.
-    #[expect(
-        clippy::expect_used,
-        reason = "as with any count: a reference that was not added is a mistake of the caller"
-    )]
+    #[expect(clippy::expect_used, reason = "removal of a reference that was not added is an error of the caller")]
     pub fn release(&mut self, mut chains: Vec<ChainName>) {
         while let Some(name) = chains.pop() {
             let node = self.nodes.get_mut(&name).expect("a released chain was referenced");
@@ -84,47 +81,47 @@ impl ChainGraph {
             if node.references == 0 {
                 chains.extend(children(node.definition.as_deref(), self.is_ours));
                 self.changed.insert(name);
-                self.forget_if_unused(name);
+                self.remove_if_unused(name);
             }
         }
     }
 
-    fn forget_if_unused(&mut self, name: ChainName) {
+    fn remove_if_unused(&mut self, name: ChainName) {
         let unused = |node: &Node| node.references == 0 && node.definition.is_none();
         if self.nodes.get(&name).is_some_and(unused) {
             self.nodes.remove(&name);
         }
     }
 
-    /// Whether something refers to a chain.
+    /// Reports whether a reachable rule or an added reference refers to a chain.
     #[must_use]
     pub fn is_reachable(&self, name: ChainName) -> bool {
         self.nodes.get(&name).is_some_and(|node| node.references > 0)
     }
 
-    /// The definition of a chain.
+    /// Returns the definition of a chain.
     #[must_use]
     pub fn definition(&self, name: ChainName) -> Option<&Arc<Chain>> {
         self.nodes.get(&name)?.definition.as_ref()
     }
 
-    /// Defined chains, reachable or not.
+    /// Iterates over the defined chains, reachable or not.
     pub fn definitions(&self) -> impl Iterator<Item = &Arc<Chain>> {
         self.nodes.values().filter_map(|node| node.definition.as_ref())
     }
 
-    /// The chains that something refers to, defined or not.
+    /// Iterates over the referenced chains, defined or not.
     pub fn reachable(&self) -> impl Iterator<Item = ChainName> {
         self.nodes.iter().filter(|(_, node)| node.references > 0).map(|(name, _)| *name)
     }
 
-    /// The chains that changed since the last call.
+    /// Returns the chains that changed since the last call.
     pub fn take_changed(&mut self) -> BTreeSet<ChainName> {
         std::mem::take(&mut self.changed)
     }
 }
 
-/// The chains of ours that the rules of `chain` lead to, once per rule.
+/// Returns the targets of the rules of `chain` that are ours, once per rule.
 fn children(chain: Option<&Chain>, is_ours: fn(ChainName) -> bool) -> Vec<ChainName> {
     chain.into_iter().flat_map(Chain::targets).filter(|name| is_ours(*name)).collect()
 }

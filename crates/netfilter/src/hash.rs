@@ -1,4 +1,4 @@
-//! Rule hashes: how a rule is recognised when it is read back from the kernel.
+//! Rule hashes, by which rules are recognised when they are read back from the kernel.
 //!
 //! Each hash covers the chain's name and all rules up to its own, so a change in the middle of a
 //! chain changes every hash from there on, and equal hashes mean equal beginnings
@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha224};
 
-/// What stands before the hash in the first comment of each rule.
+/// Prefix of the hash in the first comment of each rule.
 pub const HASH_COMMENT_PREFIX: &str = "cali:";
 
 /// The 16 characters that identify a rule: base64url of 96 bits.

@@ -1,4 +1,4 @@
-//! Verdict maps, which only nftables has: what is asked of a packet, and what becomes of it by the answer.
+//! Verdict maps (nftables only): lookup keys and verdicts.
 
 use std::net::IpAddr;
 
@@ -8,35 +8,35 @@ use crate::mark::MarkBits;
 use crate::matches::Side;
 use crate::name::ChainName;
 
-/// How chains of nftables are laid out.
+/// Layout of nftables chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[allow(clippy::exhaustive_enums, reason = "whoever writes rules must know all of them")]
+#[allow(clippy::exhaustive_enums, reason = "code that writes rules must handle every variant")]
 pub enum Layout {
-    /// As Felix does it: what iptables would be given, but for the dispatch of workloads.
+    /// The same chains as with iptables, except for the dispatch of workloads, as in Felix.
     #[default]
     Felix,
-    /// So that a packet meets few rules.
+    /// Optimised for few rules per packet.
     Fast,
 }
 
-/// What of a packet is looked up in a verdict map.
+/// Part of a packet that is looked up in a verdict map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever evaluates rules must know all of them")]
+#[allow(clippy::exhaustive_enums, reason = "code that evaluates rules must handle every variant")]
 pub enum DispatchBy {
-    /// The interface that it came in by.
+    /// The incoming interface.
     InInterface,
-    /// The interface that it leaves by.
+    /// The outgoing interface.
     OutInterface,
-    /// These bits of its mark.
+    /// These bits of the mark.
     Mark(MarkBits),
-    /// Its protocol together with its destination port.
+    /// The protocol and destination port.
     DestinationPort,
-    /// One of its addresses.
+    /// The source or destination address.
     Address(Side),
 }
 
 impl DispatchBy {
-    /// What the keys of such a map are.
+    /// Returns the key type of such a map.
     #[must_use]
     pub const fn kind(self) -> MapKind {
         match self {
@@ -48,9 +48,9 @@ impl DispatchBy {
     }
 }
 
-/// What the keys of a verdict map are.
+/// Key type of a verdict map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever makes maps must know all of them")]
+#[allow(clippy::exhaustive_enums, reason = "code that makes maps must handle every variant")]
 pub enum MapKind {
     /// Names of interfaces.
     Interface,
@@ -64,11 +64,11 @@ pub enum MapKind {
 
 /// A key of a verdict map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever makes maps must know all of them")]
+#[allow(clippy::exhaustive_enums, reason = "code that makes maps must handle every variant")]
 pub enum MapKey {
     /// An interface.
     Interface(InterfaceName),
-    /// A mark, without the bits that are not asked for.
+    /// A mark; bits outside the mask of the lookup are zero.
     Mark(u32),
     /// A protocol and a port.
     Port(PortProtocol, u16),
@@ -77,7 +77,7 @@ pub enum MapKey {
 }
 
 impl MapKey {
-    /// The kind of maps that have such keys.
+    /// Returns the key type of maps with such keys.
     #[must_use]
     pub const fn kind(self) -> MapKind {
         match self {
@@ -89,20 +89,20 @@ impl MapKey {
     }
 }
 
-/// What becomes of a packet whose key is in a verdict map.
+/// Verdict on a packet whose key is in a verdict map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "whoever evaluates rules must know all of them")]
+#[allow(clippy::exhaustive_enums, reason = "code that evaluates rules must handle every variant")]
 pub enum MapVerdict {
-    /// Goes through another chain, then on with the next rule.
+    /// Evaluate another chain, then continue with the next rule.
     Jump(ChainName),
-    /// Goes through another chain, then on where the caller of this chain would.
+    /// Evaluate another chain, then continue where the caller of this chain would.
     Goto(ChainName),
-    /// Is through this table.
+    /// Accept the packet in this table.
     Accept,
 }
 
 impl MapVerdict {
-    /// The chain that it leads to.
+    /// Returns the target chain.
     #[must_use]
     pub const fn target(self) -> Option<ChainName> {
         match self {

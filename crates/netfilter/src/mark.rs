@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::BitOr;
 
-/// A non-empty set of mark bits: a match on, or a change of, no bit at all is always a mistake.
+/// A non-empty set of mark bits: a match on no bits, or a change of none, is always an error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MarkBits(NonZeroU32);
 
@@ -24,7 +24,7 @@ impl MarkBits {
         self.0.get()
     }
 
-    /// Whether the two sets have a bit in common.
+    /// Reports whether the two sets have a bit in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.get() & other.get() != 0
@@ -65,13 +65,13 @@ impl MaskedMark {
         Self { value: value & mask.get(), mask }
     }
 
-    /// The wanted bits.
+    /// Returns the value of the masked bits.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.value
     }
 
-    /// The bits that are looked at or written.
+    /// Returns the bits that are matched or written.
     #[must_use]
     pub const fn mask(self) -> MarkBits {
         self.mask

@@ -1,4 +1,4 @@
-//! What a rule asks of a packet (`felix/generictables/match_builder.go`).
+//! Matches of rules (`felix/generictables/match_builder.go`).
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -10,91 +10,92 @@ use tortie_net::{Cidr, Family, InterfaceName, IpSetName, Protocol};
 use crate::mark::{MarkBits, MaskedMark};
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
 
-/// One question about a packet.
+/// One match of a rule.
 ///
-/// Deliberately exhaustive: whoever evaluates rules must know all of them.
+/// Deliberately exhaustive: code that evaluates rules must handle every match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Match {
-    /// Whether some mark bits have a value.
+    /// Some mark bits have a value.
     Mark {
         /// The bits and their value.
         want: MaskedMark,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
-    /// The interface that the packet came in by.
+    /// The incoming interface.
     InInterface(InterfacePattern),
-    /// The packet came in by another interface than these.
+    /// The incoming interface is none of these.
     NotInInterface(InterfacePattern),
-    /// The interface that the packet leaves by.
+    /// The outgoing interface.
     OutInterface(InterfacePattern),
-    /// The port of a bridge that the packet came in by; the kernel tells where `br_netfilter` hands it packets.
+    /// The incoming port of a bridge; known to netfilter only for packets that `br_netfilter` passes to it.
     InBridgePort(InterfaceName),
-    /// The packet passes from one port of a bridge to another; the kernel tells where `br_netfilter` hands it packets.
+    /// The packet is bridged from one port to another; known to netfilter only for packets that
+    /// `br_netfilter` passes to it.
     Bridged,
-    /// The packet is an ARP reply that tells where this address is; in tables of ARP packets only, which iptables does not have.
+    /// The packet is an ARP reply for this address; only in tables of ARP packets, which iptables does not have.
     ArpReply(Ipv4Addr),
     /// The reverse path filter (RFC 3704) rejects the source address.
     ReversePathFails,
-    /// Whether an address is one of this host's own.
+    /// An address is one of this host's own.
     LocalAddress {
-        /// Which address.
+        /// Source or destination address.
         side: Side,
         /// Only addresses of the outgoing interface count.
         limit_to_out_interface: bool,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// The connection is in one of some states.
     Conntrack {
         /// The states.
         states: ConntrackStates,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// The transport protocol.
     Protocol {
         /// The protocol.
         protocol: Protocol,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// An address is in a network.
     Net {
-        /// Which address.
+        /// Source or destination address.
         side: Side,
         /// The network.
         net: Net,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// An address, or an address with protocol and port, is in an IP set.
     IpSet {
-        /// Which address.
+        /// Source or destination address.
         side: Side,
         /// The set.
         set: IpSetName,
         /// The set holds `address,protocol:port` entries.
         with_port: bool,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// An address is in one of several networks or IP sets. nftables only.
     AnyOf {
-        /// Which address.
+        /// Source or destination address.
         side: Side,
-        /// What it may be in.
+        /// Networks and IP sets of which one must contain the address.
         these: Arc<AddressUnion>,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// A port is in a list; only valid after a match on a protocol that has ports.
     Ports {
-        /// Which port.
+        /// Source or destination port.
         side: Side,
         /// The list.
         ports: PortList,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// The destination port, in the form of the protocol's own match.
@@ -105,21 +106,21 @@ pub enum Match {
         family: Family,
         /// The message.
         icmp: IcmpType,
-        /// Asks for the opposite.
+        /// Negates the match.
         negated: bool,
     },
     /// A token bucket of the rule has a token; takes it.
     Limit {
-        /// How fast tokens come back.
+        /// Refill rate of the bucket.
         rate: Rate,
-        /// How many tokens fit; `None` is the kernel's default of 5.
+        /// Capacity of the bucket in tokens; `None` is the kernel's default of 5.
         burst: Option<u16>,
     },
 }
 
 /// Networks and IP sets of addresses together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(clippy::exhaustive_structs, reason = "whoever evaluates rules must know all of it")]
+#[allow(clippy::exhaustive_structs, reason = "code that evaluates rules must handle every field")]
 pub struct AddressUnion {
     /// Networks.
     pub nets: BTreeSet<Cidr>,
@@ -127,16 +128,16 @@ pub struct AddressUnion {
     pub sets: BTreeSet<IpSetName>,
 }
 
-/// Which end of the packet.
+/// Source or destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
-    /// Where it comes from.
+    /// The source of the packet.
     Source,
-    /// Where it goes.
+    /// The destination of the packet.
     Destination,
 }
 
-/// All questions of a rule, in the order in which they are written; a packet must pass every one.
+/// All matches of a rule, in the order in which they are written; a packet must pass every one.
 ///
 /// ```
 /// use tortie_netfilter::{Match, Matches, PortList, Protocol};
@@ -148,20 +149,20 @@ pub enum Side {
 pub struct Matches(SmallVec<[Match; 2]>);
 
 impl Matches {
-    /// No question: every packet passes.
+    /// Returns an empty list: every packet passes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a question of any kind.
+    /// Adds a match of any kind.
     #[must_use]
     pub fn and(mut self, question: Match) -> Self {
         self.0.push(question);
         self
     }
 
-    /// Adds all questions of `other`.
+    /// Adds all matches of `other`.
     #[must_use]
     pub fn and_all(mut self, other: Self) -> Self {
         self.0.extend(other.0);
@@ -217,7 +218,7 @@ impl Matches {
         self.and(Match::Mark { want, negated: true })
     }
 
-    /// The packet came in by an interface.
+    /// The packet came in by this interface.
     #[must_use]
     pub fn in_interface(self, pattern: impl Into<InterfacePattern>) -> Self {
         self.and(Match::InInterface(pattern.into()))
@@ -235,19 +236,19 @@ impl Matches {
         self.and(Match::OutInterface(pattern.into()))
     }
 
-    /// The packet came in by a port of a bridge.
+    /// The packet came in by this port of a bridge.
     #[must_use]
     pub fn in_bridge_port(self, port: InterfaceName) -> Self {
         self.and(Match::InBridgePort(port))
     }
 
-    /// The packet passes from one port of a bridge to another.
+    /// The packet is bridged from one port to another.
     #[must_use]
     pub fn bridged(self) -> Self {
         self.and(Match::Bridged)
     }
 
-    /// The packet is an ARP reply that tells where this address is.
+    /// The packet is an ARP reply for this address.
     #[must_use]
     pub fn arp_reply(self, of: Ipv4Addr) -> Self {
         self.and(Match::ArpReply(of))
@@ -265,7 +266,7 @@ impl Matches {
         self.local(Side::Source, false, false)
     }
 
-    /// The source address is none of the outgoing interface's.
+    /// The source address is not one of the outgoing interface.
     #[must_use]
     pub fn source_is_not_of_out_interface(self) -> Self {
         self.local(Side::Source, true, true)
@@ -389,7 +390,7 @@ impl Matches {
         self.ports(Side::Destination, ports)
     }
 
-    /// The destination port, by the protocol's own match.
+    /// The destination port is this one, in the form of the protocol's own match.
     #[must_use]
     pub fn destination_port(self, port: u16) -> Self {
         self.and(Match::DestinationPort(port))
@@ -407,7 +408,7 @@ impl Matches {
         self.and(Match::Icmp { family, icmp, negated: true })
     }
 
-    /// Passes at most this often.
+    /// Matches at most at this rate.
     #[must_use]
     pub fn limit(self, rate: Rate, burst: Option<u16>) -> Self {
         self.and(Match::Limit { rate, burst })

@@ -11,7 +11,7 @@ use crate::set_type::SetType;
 #[cfg(test)]
 mod tests;
 
-/// Why something is no member, or not one of this kind of set.
+/// Reason why a text is no member, or a member does not fit this kind of set.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MemberError {
@@ -23,9 +23,9 @@ pub enum MemberError {
         /// The text.
         text: String,
     },
-    /// A member that this type of set has no room for in principle: another kind of member, a
-    /// network in a set of addresses, a port out of range, or a member of no length (see the
-    /// other variants for those that the kernel refuses for their value).
+    /// A member of another kind than the set holds, such as a network in a set of addresses, or a
+    /// pair of both families. The other variants are members that the kernel refuses for their
+    /// value.
     #[error("{member} cannot be stored in a {set_type} set")]
     WrongKind {
         /// The type of the set.
@@ -36,7 +36,7 @@ pub enum MemberError {
     /// `0.0.0.0` and `::` cannot be stored in sets of addresses.
     #[error("{0}: the unspecified address cannot be stored in a hash set of addresses")]
     Unspecified(Member),
-    /// `hash:net,net` takes no network of length 0.
+    /// `hash:net,net` accepts no network of length 0.
     #[error("{0}: a network of prefix length 0 cannot be stored in a hash:net,net set")]
     ZeroPrefix(Member),
 }
@@ -54,7 +54,8 @@ impl NetMember {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // As the kernel prints it: an IPv4-mapped address in a set of IPv6 is IPv6, unlike in the input of users.
+        // As the kernel prints it: an IPv4-mapped address in an IPv6 set is IPv6, unlike in user
+        // input.
         let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
         let address: IpAddr = address.parse().ok()?;
         let net = match length {
@@ -123,9 +124,9 @@ impl fmt::Debug for NetPair {
     }
 }
 
-/// A member of a set, in canonical form: what is equal to the kernel is equal here.
+/// Member of a set in canonical form: members that are equal to the kernel are equal here.
 ///
-/// Members are values, never text: ipset asks the name service about any text that it does not
+/// Members are values, never text: ipset sends to the name service any text that it does not
 /// recognise, so no unchecked text may reach it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Member {
@@ -188,7 +189,7 @@ impl Member {
         Ok(Some(member))
     }
 
-    /// Whether the kernel takes this member into a set of that type.
+    /// Checks that the kernel accepts this member in a set of that type.
     ///
     /// `hash:net` refuses networks of length 0 as well, but those are accepted here, since
     /// `IpSets` of `tortie-ipsets` stores each as its two halves.

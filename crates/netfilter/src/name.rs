@@ -1,4 +1,4 @@
-//! Names that end up in the kernel, each checked once when it is made.
+//! Names in the kernel, each checked once when it is made.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ impl ChainName {
     }
 }
 
-/// Never reached: a prefix is checked to be a bare word, and so is its hash.  Even so it is the
-/// name of a chain that nobody defines, which a table refuses to program.
+/// Never used in practice: a prefix is checked to be a bare word, and so is its hash. Even this
+/// name is safe: no chain is defined under it, and a table refuses to program undefined chains.
 const FALLBACK_CHAIN: ChainName = ChainName::from_static("cali-unnamed");
 
 /// The fixed beginning of a family of generated chain names, for instance `cali-tw-`.
@@ -63,9 +63,8 @@ impl ChainPrefix {
 /// `prefix` + `id` if that fits in `max` bytes, else `prefix` + `_` + as much of the base64url
 /// SHA-256 of `id` as fits.
 ///
-/// An empty id counts as `_`.  An id that starts with `_` and makes exactly `max` bytes is hashed as
-/// well, so that nobody can choose an id that looks like the hash of another
-/// (`libcalico-go/lib/hash/unique_id.go`).
+/// An empty id counts as `_`. An id that starts with `_` and makes exactly `max` bytes is hashed as
+/// well, so that no id can collide with the hash of another (`libcalico-go/lib/hash/unique_id.go`).
 ///
 /// # Panics
 /// If the prefix leaves no room for a hash.

@@ -1,29 +1,28 @@
-//! What a chain that the kernel refuses is replaced by, and how that is told.
+//! Stand-ins for chains that the kernel refuses, and reports of such chains.
 
 use crate::chain::Rule;
 use crate::name::ChainName;
 
-/// Why something was refused, in the words of the kernel or of the program that writes to it.
+/// Reason of a refusal, as the kernel or the program that writes to it reports it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// What takes the place of a chain that the kernel refuses, or that is led to but not defined.
+/// Replacement for a chain that the kernel refuses, or that is referenced but not defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StandIn {
-    /// A chain that drops everything. In the nat table, where nothing can be dropped, a chain that
-    /// does nothing.
+    /// A chain that drops everything; in the nat table, which cannot drop, a chain without effect.
     #[default]
     Drop,
-    /// These rules. They must be plain enough never to be refused.
+    /// These rules. They must be so simple that the kernel never refuses them.
     Rules(Vec<Rule>),
-    /// Nothing: the kernel keeps the chain as it is, and the plan ends with an error. This is also
-    /// what happens to chains to which a hook leads directly, because to drop everything there
-    /// would cut off the host.
+    /// None: the kernel keeps the chain as it is, and the plan ends with an error. The same holds
+    /// for chains that a hook jumps to directly, because dropping everything there would cut off
+    /// the host.
     Never,
 }
 
-/// What is in the kernel in place of a chain that it refuses.
+/// Content of the kernel in place of a refused chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InPlace {
@@ -33,40 +32,40 @@ pub enum InPlace {
     /// The chain without some of its [openings](Rule::opens).
     #[error("{left_out} of its openings are left out")]
     Reduced {
-        /// How many.
+        /// Number of openings left out.
         left_out: usize,
     },
-    /// What was there before, if anything: its stand-in is refused, too.
-    #[error("its stand-in, too, so that what was there before stays")]
+    /// The earlier content, if any: the stand-in is refused as well.
+    #[error("its stand-in, too, so that the earlier content stays")]
     Unchanged,
 }
 
-/// Something that is not as the caller wants it to be, while everything else is.
+/// A chain that differs from the desired state, while all others are in sync.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainProblem {
-    /// Rules lead to this chain, but it is not defined. A stand-in is in its place.
+    /// Rules refer to this chain, but it is not defined. A stand-in is in its place.
     #[error("chain {chain} is referred to but not defined, and a stand-in is in its place")]
     Undefined {
         /// The chain.
         chain: ChainName,
     },
-    /// The kernel refuses this chain, which is tried again.
+    /// The kernel refuses this chain. The reconciler retries it.
     #[error("the kernel refuses chain {chain}, and {in_place} ({attempts} attempts)")]
     Refused {
         /// The chain.
         chain: ChainName,
-        /// What is in the kernel in its place.
+        /// Content of the kernel in its place.
         in_place: InPlace,
-        /// What the kernel, or the program that writes to it, said when it was last tried.
+        /// Message of the kernel, or of the program that writes to it, at the last attempt.
         #[source]
         error: Refusal,
-        /// How often it was tried and refused.
+        /// Number of refused attempts.
         attempts: u32,
     },
-    /// The layout of this chain exceeds the memory budget for tables. The chain is in force with its rules one after the other.
+    /// The layout of this chain exceeds the memory budget for tables. The chain is in force with its rules in sequence.
     #[error(
-        "the layout of chain {chain} exceeds the table budget of {limit} bytes; its rules are asked one after the other"
+        "the layout of chain {chain} exceeds the table budget of {limit} bytes; its rules are evaluated in sequence"
     )]
     OverBudget {
         /// The chain.
@@ -74,17 +73,16 @@ pub enum ChainProblem {
         /// The bound, in bytes.
         limit: usize,
     },
-    /// This chain is not wanted any more, but the kernel does not let go of it; it was emptied.
+    /// This chain is no longer desired, but the kernel refuses to delete it; it was emptied.
     #[error("chain {chain} is not needed any more, but cannot be deleted; it was emptied")]
     Undeletable {
         /// The chain.
         chain: ChainName,
-        /// What the kernel, or the program that writes to it, said when it was last tried.
+        /// Message of the kernel, or of the program that writes to it, at the last attempt.
         #[source]
         error: Refusal,
     },
-    /// This chain was defined although its name is not one of ours, or a hook was wanted in a chain
-    /// of ours. It is ignored.
+    /// A chain was defined under a name that is not ours, or a hook was set in a chain of ours. It is ignored.
     #[error("chain {chain} is ignored: it is not ours to define, or not one to hook into")]
     WrongOwner {
         /// The chain.

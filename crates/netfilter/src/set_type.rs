@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The types of sets, by the words of `ipset`.
 ///
-/// Deliberately exhaustive: whoever programs sets must know all of them.
+/// Deliberately exhaustive: code that programs sets must handle every type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SetType {
     /// `hash:ip`: addresses.
@@ -15,7 +15,7 @@ pub enum SetType {
     HashIpPort,
     /// `hash:net,net`: pairs of networks.
     HashNetNet,
-    /// `bitmap:port`: ports of any protocol; knows no family.
+    /// `bitmap:port`: ports of any protocol; without a family.
     BitmapPort,
 }
 
@@ -23,7 +23,7 @@ impl SetType {
     /// All types.
     pub const ALL: [Self; 5] = [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::BitmapPort];
 
-    /// The kernel's word.
+    /// Returns the name of the type in the kernel.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The values that rules ask for: interfaces, protocols, networks, ports, rates.
+//! Values that rules match on: interfaces, protocols, networks, ports, rates.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 use tortie_net::{Cidr, CidrParseError, InterfaceName, InvalidName, Protocol};
 
-/// An interface, or all interfaces that start alike.
+/// An interface, or all interfaces with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfacePattern {
     /// The name, or the beginning of names.
@@ -22,13 +22,13 @@ impl InterfacePattern {
         Self { name, is_prefix: false }
     }
 
-    /// All interfaces whose names start like this.
+    /// Returns a pattern for all interfaces with this prefix.
     #[must_use]
     pub const fn prefix(name: InterfaceName) -> Self {
         Self { name, is_prefix: true }
     }
 
-    /// Whether an interface of this name matches.
+    /// Reports whether an interface of this name matches.
     #[must_use]
     pub fn matches(&self, interface: &str) -> bool {
         if self.is_prefix { interface.starts_with(self.name.as_str()) } else { interface == self.name.as_str() }
@@ -60,7 +60,7 @@ impl fmt::Display for InterfacePattern {
     }
 }
 
-/// A set of connection tracking states.
+/// A set of conntrack states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConntrackStates(&'static [ConntrackState]);
 
@@ -81,7 +81,7 @@ impl ConntrackStates {
     }
 }
 
-/// A connection tracking state, as `-m conntrack --ctstate` names them.
+/// A conntrack state, as `-m conntrack --ctstate` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConntrackState {
     /// `NEW`
@@ -92,7 +92,7 @@ pub enum ConntrackState {
     Related,
     /// `INVALID`
     Invalid,
-    /// `DNAT`: not a state but a status, yet asked for in the same list.
+    /// `DNAT`: not a state but a status, matched in the same list.
     Dnat,
 }
 
@@ -110,8 +110,8 @@ impl ConntrackState {
     }
 }
 
-/// What `--source` and `--destination` take.  A single address can be written in two ways, which are different texts, hence
-/// different rules; which one is used is the caller's choice.
+/// Argument of `--source` and `--destination`. A single address can be written in two ways, which
+/// give different texts and hence different rules; the caller chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Net {
     /// An address without a length.
@@ -121,7 +121,7 @@ pub enum Net {
 }
 
 impl Net {
-    /// What is matched.
+    /// Returns the matched network.
     #[must_use]
     pub fn cidr(self) -> Cidr {
         match self {
@@ -193,7 +193,7 @@ impl PortRange {
         self.last
     }
 
-    /// How many of the 15 slots of a `multiport` match the range takes.
+    /// Returns the number of `multiport` slots (of 15) that the range takes.
     const fn slots(self) -> usize {
         if self.first == self.last { 1 } else { 2 }
     }
@@ -211,10 +211,10 @@ impl fmt::Display for PortRange {
 pub struct PortList(SmallVec<[PortRange; 4]>);
 
 impl PortList {
-    /// What one `multiport` match holds.
+    /// Number of slots of one `multiport` match.
     pub const MAX_SLOTS: usize = 15;
 
-    /// Whether `multiport` accepts the protocol (TCP, UDP, UDP-Lite, DCCP, SCTP).
+    /// Reports whether `multiport` accepts the protocol (TCP, UDP, UDP-Lite, DCCP, SCTP).
     #[must_use]
     pub const fn accepts(protocol: Protocol) -> bool {
         matches!(protocol.number(), 6 | 17 | 33 | 132 | 136)
@@ -245,8 +245,8 @@ impl PortList {
         lists
     }
 
-    /// All of these in one match, which only nftables can hold if there are more than `multiport` takes; `None` if there are
-    /// none.
+    /// Returns all ports in one match, or `None` if there are none. Only nftables can hold more
+    /// ports than a `multiport` match.
     #[must_use]
     pub fn unsplit(ports: &[PortRange]) -> Option<Self> {
         (!ports.is_empty()).then(|| Self(SmallVec::from_slice(ports)))
@@ -258,7 +258,7 @@ impl PortList {
         &self.0
     }
 
-    /// Whether the port is in one of the ranges.
+    /// Reports whether the port is in one of the ranges.
     #[must_use]
     pub fn contains(&self, port: u16) -> bool {
         self.0.iter().any(|range| range.first <= port && port <= range.last)
@@ -297,7 +297,7 @@ impl fmt::Display for IcmpType {
     }
 }
 
-/// How often something may happen, such as `10/second`.
+/// A rate limit such as `10/second`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
     count: u16,
@@ -305,7 +305,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The kernel counts in steps of 1/10000 second, so more cannot be told apart.
+    /// The kernel counts in steps of 1/10000 second and cannot express higher rates.
     pub const MAX_PER_SECOND: u16 = 10_000;
 
     /// `count` times in each `per`; `None` for 0 and for more than [`Rate::MAX_PER_SECOND`].
@@ -314,13 +314,13 @@ impl Rate {
         if count == 0 || count > Self::MAX_PER_SECOND { None } else { Some(Self { count, per }) }
     }
 
-    /// How many.
+    /// Returns the number of events per unit of time.
     #[must_use]
     pub const fn count(self) -> u16 {
         self.count
     }
 
-    /// In which time.
+    /// Returns the unit of time.
     #[must_use]
     pub const fn per(self) -> RateUnit {
         self.per

@@ -220,7 +220,7 @@ fn make(
     }
 }
 
-fn there<T>(found: Option<T>) -> Result<T, Refused> {
+fn existing<T>(found: Option<T>) -> Result<T, Refused> {
     found.ok_or(Refused::NotThere)
 }
 
@@ -241,41 +241,41 @@ impl Content {
                 self.check(rule)?;
                 *handle += 1;
                 let mut rules = self.rules(chain)?.iter_mut();
-                *there(rules.find(|(known, _)| known == replaced))? = (*handle, Arc::clone(rule));
+                *existing(rules.find(|(known, _)| known == replaced))? = (*handle, Arc::clone(rule));
                 Ok(())
             }
             Command::DeleteRule { chain, handle } => {
                 let rules = self.rules(chain)?;
-                let at = there(rules.iter().position(|(known, _)| known == handle))?;
+                let at = existing(rules.iter().position(|(known, _)| known == handle))?;
                 rules.remove(at);
                 Ok(())
             }
             Command::AddMap { map, kind } => self.add_map(map, *kind),
-            Command::FlushMap { map } => there(self.maps.get_mut(map.as_str())).map(|(_, members)| members.clear()),
+            Command::FlushMap { map } => existing(self.maps.get_mut(map.as_str())).map(|(_, members)| members.clear()),
             Command::DeleteMap { map } => self.delete_set(map.as_str()),
             Command::AddMapElements { map, elements } => self.add_map_elements(map, elements),
             Command::DeleteMapElements { map, elements } => elements.iter().try_for_each(|(key, _)| {
-                let (_, members) = there(self.maps.get_mut(map.as_str()))?;
-                there(members.remove(key)).map(drop)
+                let (_, members) = existing(self.maps.get_mut(map.as_str()))?;
+                existing(members.remove(key)).map(drop)
             }),
             Command::AddFlowTable { devices } => self.add_flow_table(devices, missing),
             Command::DeleteFlowDevices { devices } => {
-                let known = there(self.flow_tables.get_mut(FLOW_TABLE))?;
-                devices.iter().try_for_each(|device| there(known.remove(device).then_some(())))
+                let known = existing(self.flow_tables.get_mut(FLOW_TABLE))?;
+                devices.iter().try_for_each(|device| existing(known.remove(device).then_some(())))
             }
             Command::DeleteFlowTable { name } => self.delete_flow_table(name),
             Command::AddSet { set, kind } => self.add_set(set, *kind),
             Command::DeleteSet { set } => self.delete_set(set),
             Command::AddElements { set, kind, elements } => self.add_elements(set, *kind, elements),
             Command::DeleteElements { set, elements, .. } => {
-                let (_, members) = there(self.sets.get_mut(set.as_str()))?;
-                elements.iter().try_for_each(|member| there(members.remove(member).then_some(())))
+                let (_, members) = existing(self.sets.get_mut(set.as_str()))?;
+                elements.iter().try_for_each(|member| existing(members.remove(member).then_some(())))
             }
         }
     }
 
     fn rules(&mut self, chain: &LayeredName) -> Result<&mut Vec<(u64, Arc<ProgramRule>)>, Refused> {
-        there(self.chains.get_mut(chain)).map(|chain| &mut chain.rules)
+        existing(self.chains.get_mut(chain)).map(|chain| &mut chain.rules)
     }
 
     fn add_chain(&mut self, chain: &LayeredName, base: Option<BaseChain>) -> Result<(), Refused> {
@@ -287,7 +287,7 @@ impl Content {
     }
 
     fn delete_chain(&mut self, chain: &LayeredName) -> Result<(), Refused> {
-        if !self.rules(chain)?.is_empty() || self.leads_to(chain) {
+        if !self.rules(chain)?.is_empty() || self.jumps_to(chain) {
             return Err(Refused::Busy);
         }
         self.chains.remove(chain);
@@ -305,9 +305,9 @@ impl Content {
     fn add_map_elements(&mut self, map: &LayeredName, elements: &[(MapKey, Verdict)]) -> Result<(), Refused> {
         for (key, verdict) in elements {
             if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
-                there(self.chains.get(&LayeredName::from_kernel(chain)))?;
+                existing(self.chains.get(&LayeredName::from_kernel(chain)))?;
             }
-            let (kind, known) = there(self.maps.get_mut(map.as_str()))?;
+            let (kind, known) = existing(self.maps.get_mut(map.as_str()))?;
             if key.kind() != *kind {
                 return Err(Refused::Invalid);
             }
@@ -319,18 +319,18 @@ impl Content {
     }
 
     fn add_flow_table(&mut self, devices: &[InterfaceName], missing: &BTreeSet<InterfaceName>) -> Result<(), Refused> {
-        there(devices.iter().all(|device| !missing.contains(device)).then_some(()))?;
+        existing(devices.iter().all(|device| !missing.contains(device)).then_some(()))?;
         self.flow_tables.entry(FLOW_TABLE.to_owned()).or_default().extend(devices.iter().copied());
         Ok(())
     }
 
     fn delete_flow_table(&mut self, name: &str) -> Result<(), Refused> {
-        let leads_there = |it: &Expression| matches!(it, Expression::FlowOffload { table } if &**table == name);
+        let offloads_to = |it: &Expression| matches!(it, Expression::FlowOffload { table } if &**table == name);
         let mut rules = self.chains.values().flat_map(|chain| &chain.rules);
-        if rules.any(|(_, rule)| rule.expressions.iter().any(leads_there)) {
+        if rules.any(|(_, rule)| rule.expressions.iter().any(offloads_to)) {
             return Err(Refused::Busy);
         }
-        there(self.flow_tables.remove(name)).map(drop)
+        existing(self.flow_tables.remove(name)).map(drop)
     }
 
     fn add_set(&mut self, set: &SetName, kind: SetKind) -> Result<(), Refused> {
@@ -339,7 +339,7 @@ impl Content {
     }
 
     fn add_elements(&mut self, set: &SetName, kind: SetKind, elements: &[Member]) -> Result<(), Refused> {
-        let (known, members) = there(self.sets.get_mut(set.as_str()))?;
+        let (known, members) = existing(self.sets.get_mut(set.as_str()))?;
         if *known != kind {
             return Err(Refused::Invalid);
         }
@@ -353,35 +353,35 @@ impl Content {
     }
 
     fn delete_set(&mut self, name: &str) -> Result<(), Refused> {
-        let asks = |rule: &Arc<ProgramRule>| rule.expressions.iter().any(|expression| asks_for(expression, name));
+        let asks = |rule: &Arc<ProgramRule>| rule.expressions.iter().any(|expression| uses_set(expression, name));
         if self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| asks(rule)) {
             return Err(Refused::Busy);
         }
         let was_there = self.sets.remove(name).is_some() | self.maps.remove(name).is_some();
-        there(was_there.then_some(()))
+        existing(was_there.then_some(()))
     }
 
-    fn leads_to(&self, chain: &LayeredName) -> bool {
+    fn jumps_to(&self, chain: &LayeredName) -> bool {
         let by_rule = |rule: &Arc<ProgramRule>| rule.expressions.iter().any(|it| target(it) == Some(chain.as_str()));
         self.chains.values().flat_map(|chain| &chain.rules).any(|(_, rule)| by_rule(rule))
-            || self.maps.values().flat_map(|(_, members)| members.values()).any(|to| leads_to(to, chain.as_str()))
+            || self.maps.values().flat_map(|(_, members)| members.values()).any(|to| jumps_to(to, chain.as_str()))
     }
 
     /// Checks that all objects that a rule refers to exist.
     fn check(&self, rule: &ProgramRule) -> Result<(), Refused> {
         for expression in &rule.expressions {
             if let Some(chain) = target(expression) {
-                there(self.chains.get(&LayeredName::from_kernel(chain)))?;
+                existing(self.chains.get(&LayeredName::from_kernel(chain)))?;
             }
             match expression {
                 Expression::Lookup { set: SetReference::Named(set), .. } => {
-                    there(self.sets.get(&**set))?;
+                    existing(self.sets.get(&**set))?;
                 }
                 Expression::VerdictMap { map, .. } => {
-                    there(self.maps.get(&**map))?;
+                    existing(self.maps.get(&**map))?;
                 }
                 Expression::FlowOffload { table } => {
-                    there(self.flow_tables.get(&**table))?;
+                    existing(self.flow_tables.get(&**table))?;
                 }
                 _ => {}
             }
@@ -422,7 +422,7 @@ impl Content {
     }
 }
 
-fn leads_to(verdict: &Verdict, chain: &str) -> bool {
+fn jumps_to(verdict: &Verdict, chain: &str) -> bool {
     matches!(verdict, Verdict::Jump(to) | Verdict::Goto(to) if &**to == chain)
 }
 
@@ -433,7 +433,7 @@ fn target(expression: &Expression) -> Option<&str> {
     }
 }
 
-fn asks_for(expression: &Expression, name: &str) -> bool {
+fn uses_set(expression: &Expression, name: &str) -> bool {
     match expression {
         Expression::Lookup { set: SetReference::Named(set), .. } => &**set == name,
         Expression::VerdictMap { map, .. } => &**map == name,

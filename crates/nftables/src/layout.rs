@@ -180,11 +180,11 @@ pub fn lay_out(
 #[derive(Default)]
 struct Body {
     rules: Vec<Rule>,
-    maps: Vec<Leads>,
+    maps: Vec<MapTargets>,
 }
 
 /// Targets of a map.
-enum Leads {
+enum MapTargets {
     Ports(BTreeMap<MapKey, MapVerdict>),
     Hosts(Hosts),
 }
@@ -233,7 +233,7 @@ impl<S: Sets> Layout<'_, S> {
             map.insert(MapKey::Port(protocol, port), verdict);
             self.out.parts.push(Chain::new(name, rules));
         }
-        body.dispatch(DispatchBy::DestinationPort, "By protocol and port", Leads::Ports(map));
+        body.dispatch(DispatchBy::DestinationPort, "By protocol and port", MapTargets::Ports(map));
         body.return_on_verdict(run, is_last);
         Ok(())
     }
@@ -244,7 +244,7 @@ impl<S: Sets> Layout<'_, S> {
         let mut rest = rules;
         while !rest.is_empty() {
             let [source, destination] = [Side::Source, Side::Destination]
-                .map(|side| rest.iter().map_while(|rule| asks_for(rule, side, self.sets)).collect::<Vec<_>>());
+                .map(|side| rest.iter().map_while(|rule| address_match(rule, side, self.sets)).collect::<Vec<_>>());
             let (run, side) = if source.len() > destination.len() {
                 (source, Side::Source)
             } else {
@@ -278,7 +278,7 @@ impl<S: Sets> Layout<'_, S> {
             }
             let of_these = |at: usize| these.get(at).expect("hosts know the places of these rules").clone();
             let behind_map: Vec<Rule> = hosts.with_networks().map(of_these).collect();
-            body.dispatch(DispatchBy::Address(side), "By address", Leads::Hosts(hosts));
+            body.dispatch(DispatchBy::Address(side), "By address", MapTargets::Hosts(hosts));
             body.return_on_verdict(these, is_end);
             body.rules.extend(behind_map);
         }
@@ -293,12 +293,12 @@ impl<S: Sets> Layout<'_, S> {
             Some(Action::Dispatch { map, .. }) => Some(map),
             _ => None,
         });
-        for (place, (number, leads)) in asks.zip(&mut maps) {
+        for (place, (number, targets)) in asks.zip(&mut maps) {
             let name = map_name(&format!("{around}/{number}"));
             *place = name;
-            match leads {
-                Leads::Ports(members) => self.out.maps.push((name, members)),
-                Leads::Hosts(mut hosts) => {
+            match targets {
+                MapTargets::Ports(members) => self.out.maps.push((name, members)),
+                MapTargets::Hosts(mut hosts) => {
                     hosts.name(name);
                     self.out.maps.push((name, hosts.members()));
                     self.out.parts.extend(hosts.chains());
@@ -318,10 +318,10 @@ impl<S: Sets> Layout<'_, S> {
 }
 
 impl Body {
-    fn dispatch(&mut self, by: DispatchBy, comment: &'static str, leads: Leads) {
+    fn dispatch(&mut self, by: DispatchBy, comment: &'static str, targets: MapTargets) {
         let ask = Action::Dispatch { by, map: naming::UNNAMED };
         self.rules.push(Rule { origin: None, ..Rule::new(ask).comment(comment) });
-        self.maps.push(leads);
+        self.maps.push(targets);
     }
 
     /// A packet that returns with a verdict must not meet the rules behind.
@@ -366,7 +366,7 @@ fn ports_of(rule: &Rule) -> Option<BTreeSet<(PortProtocol, u16)>> {
 
 /// Returns the place of the match on an address, and its addresses, if a rule can be dispatched by
 /// it.
-fn asks_for(rule: &Rule, side: Side, sets: &impl Sets) -> Option<(usize, AddressUnion)> {
+fn address_match(rule: &Rule, side: Side, sets: &impl Sets) -> Option<(usize, AddressUnion)> {
     if !may_merge(rule) || !comes_back_with_a_mark(rule)? {
         return None;
     }

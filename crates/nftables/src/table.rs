@@ -254,7 +254,7 @@ enum Phase {
 /// Reconciles one table of one family.
 ///
 /// Describe the desired state with [`update_chain`](Self::update_chain),
-/// [`set_hook`](Self::set_hook), [`lead`](Self::lead) and [`replace_set`](Self::replace_set).
+/// [`set_hook`](Self::set_hook), [`set_verdict`](Self::set_verdict) and [`replace_set`](Self::replace_set).
 /// Nothing is written until [`plan`](Self::plan) returns a step. Execute each step and report its
 /// result, until the plan is [`Plan::Done`].
 ///
@@ -435,7 +435,7 @@ impl Table {
     }
 
     /// Sets the verdict of a map for a key; `None` removes it.
-    pub fn lead(&mut self, layer: Layer, map: ChainName, key: MapKey, to: Option<MapVerdict>) {
+    pub fn set_verdict(&mut self, layer: Layer, map: ChainName, key: MapKey, to: Option<MapVerdict>) {
         let map_of_kind = self.desired.maps.entry((layer, map)).or_insert_with(|| VerdictMap::new(key.kind()));
         let members = &mut map_of_kind.members;
         let old = match to {

@@ -235,9 +235,9 @@ fn write_command(table: &TableId, command: &Command, f: &mut fmt::Formatter<'_>)
         Command::AddChain { chain, base: Some(base) } => writeln!(f, "add chain {table} {chain} {base}"),
         Command::FlushChain { chain } => writeln!(f, "flush chain {table} {chain}"),
         Command::DeleteChain { chain } => writeln!(f, "delete chain {table} {chain}"),
-        Command::AddRule { chain, rule } => writeln!(f, "add rule {table} {chain} {}", RuleWords(&rule.shown)),
+        Command::AddRule { chain, rule } => writeln!(f, "add rule {table} {chain} {}", RuleText(&rule.shown)),
         Command::ReplaceRule { chain, handle, rule } => {
-            writeln!(f, "replace rule {table} {chain} handle {handle} {}", RuleWords(&rule.shown))
+            writeln!(f, "replace rule {table} {chain} handle {handle} {}", RuleText(&rule.shown))
         }
         Command::DeleteRule { chain, handle } => writeln!(f, "delete rule {table} {chain} handle {handle}"),
         Command::AddMap { map, kind } => {
@@ -322,9 +322,9 @@ impl fmt::Display for MapElementText<'_> {
     }
 }
 
-struct RuleWords<'a>(&'a RenderedRule);
+struct RuleText<'a>(&'a RenderedRule);
 
-impl fmt::Display for RuleWords<'_> {
+impl fmt::Display for RuleText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} comment \"{}\"", self.0.text, self.0.comment)
     }

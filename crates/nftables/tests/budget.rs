@@ -141,7 +141,7 @@ fn copies_for_ports_and_members_are_refused_before_they_are_made() {
 }
 
 #[test]
-fn a_group_with_many_rules_leads_to_the_chains_of_its_policies() {
+fn a_group_with_many_rules_jumps_to_the_chains_of_its_policies() {
     let budget = Budget { group: 1 << 20, node: 64 << 20 };
     let mut bench = Bench::new(budget);
     bench.policy(LOUD, ports(LOUD, 400));

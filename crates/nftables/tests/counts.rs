@@ -34,8 +34,8 @@ fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
     let jump = vec![Rule::new(Action::Jump(GROUP))];
     table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, jump);
     table.update_chain(Layer::Filter, Chain::new(POLICY, rules(&[80, 81, 82])));
-    let lead = if layout == Layout::Fast { Action::Include(POLICY) } else { Action::Jump(POLICY) };
-    table.update_chain(Layer::Filter, Chain::new(GROUP, vec![Rule::new(lead), Rule::new(Action::Drop)]));
+    let action = if layout == Layout::Fast { Action::Include(POLICY) } else { Action::Jump(POLICY) };
+    table.update_chain(Layer::Filter, Chain::new(GROUP, vec![Rule::new(action), Rule::new(Action::Drop)]));
     let (mut kernel, mut now) = (FakeKernel::new(V4), Duration::ZERO);
     kernel.apply(&mut table, &mut now).unwrap();
     let mut listed = kernel.read().unwrap().unwrap();

@@ -48,7 +48,7 @@ fn table(members: &[&str]) -> Table {
     );
     let to = name("cali-fw-cali1");
     table.update_chain(Layer::Filter, Chain::new(to, vec![Rule::new(Action::Return)]));
-    table.lead(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali1"), Some(MapVerdict::Goto(to)));
+    table.set_verdict(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali1"), Some(MapVerdict::Goto(to)));
     table
 }
 
@@ -84,14 +84,14 @@ kernel_test! {
         let mut table = table(&["10.0.0.0/8"]);
         assert_eq!(apply(&namespace, &mut table), 0);
         let to = MapVerdict::Goto(name("cali-fw-cali1"));
-        table.lead(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali2"), Some(to));
+        table.set_verdict(Layer::Filter, name("cali-from-wl-dispatch"), interface("cali2"), Some(to));
         assert_eq!(apply(&namespace, &mut table), 1);
         table.invalidate();
         assert_eq!(apply(&namespace, &mut table), 0);
         assert_eq!(table.stats().clobbered, 0);
     }
 
-    fn sets_of_every_kind_hold_what_they_are_given() {
+    fn sets_of_every_kind_hold_their_members() {
         let namespace = Namespace::new().unwrap();
         let member = |text: &str| -> Member {
             if let Ok(net) = text.parse::<Cidr>() {
@@ -136,7 +136,7 @@ kernel_test! {
         }
     }
 
-    fn what_others_change_is_seen_and_put_right() {
+    fn foreign_changes_are_found_and_repaired() {
         let namespace = Namespace::new().unwrap();
         let mut table = table(&["10.0.0.0/8"]);
         apply(&namespace, &mut table);

@@ -73,7 +73,7 @@ impl Lab {
 }
 
 #[test]
-fn everything_is_one_transaction_behind_that_of_new_sets_and_nothing_is_none() {
+fn all_changes_are_one_transaction_after_that_of_new_sets() {
     let mut lab = Lab::new();
     let lines = lab.apply();
     let of_sets = lab.kernel.transactions[0].to_string();
@@ -138,7 +138,7 @@ fn rules_before_a_change_stay() {
 }
 
 #[test]
-fn what_goes_is_taken_apart_in_order() {
+fn objects_are_removed_in_order_of_dependency() {
     let mut lab = Lab::new();
     lab.apply();
     lab.table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, Vec::new());
@@ -222,7 +222,7 @@ fn a_chain_that_is_led_to_but_not_defined_drops() {
 }
 
 #[test]
-fn failures_without_a_reason_are_tried_again_and_told_at_last() {
+fn failures_without_a_reason_are_retried_and_finally_reported() {
     let mut lab = Lab::new();
     lab.kernel.failures = 3;
     lab.kernel.read_failures = 1;
@@ -236,7 +236,7 @@ fn failures_without_a_reason_are_tried_again_and_told_at_last() {
 }
 
 #[test]
-fn maps_lead_to_chains_and_keep_them_there() {
+fn maps_jump_to_chains_and_keep_them() {
     let mut lab = Lab::new();
     lab.apply();
     let (map, to) = (name("cali-from-wl-dispatch"), name("cali-fw-cali1"));
@@ -246,11 +246,11 @@ fn maps_lead_to_chains_and_keep_them_there() {
     // A map without members is remembered.
     assert_eq!(lab.apply(), [""; 0]);
     lab.table.update_chain(Layer::Filter, Chain::new(to, vec![Rule::new(Action::Return)]));
-    lab.table.lead(Layer::Filter, map, interface, Some(MapVerdict::Goto(to)));
+    lab.table.set_verdict(Layer::Filter, map, interface, Some(MapVerdict::Goto(to)));
     let lines = lab.apply();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!(lines[2], "add element ip calico filter-cali-from-wl-dispatch { cali1 : goto filter-cali-fw-cali1 }");
-    lab.table.lead(Layer::Filter, map, interface, None);
+    lab.table.set_verdict(Layer::Filter, map, interface, None);
     let lines = lab.apply();
     assert_eq!(lines[0], "delete element ip calico filter-cali-from-wl-dispatch { cali1 : goto filter-cali-fw-cali1 }");
     assert_eq!(lines.last().unwrap(), "delete chain ip calico filter-cali-fw-cali1");
@@ -265,7 +265,7 @@ fn meddle(lab: &mut Lab, command: Command) {
 }
 
 #[test]
-fn what_is_refused_since_another_was_faster_is_nobodys_fault() {
+fn refusals_due_to_foreign_changes_count_against_no_object() {
     let chain = tortie_nftables::LayeredName::new(Layer::Filter, "cali-FORWARD");
     let set = tortie_nftables::SetName::new(IpSetName::new(SET).unwrap());
     type Meddle = fn(tortie_nftables::LayeredName, tortie_nftables::SetName) -> Command;
@@ -283,7 +283,7 @@ fn what_is_refused_since_another_was_faster_is_nobodys_fault() {
         }),
         ("a rule is gone", |chain, _| Command::FlushChain { chain }),
     ];
-    for (what, change) in changes {
+    for (case, change) in changes {
         let mut lab = Lab::new();
         lab.policy(&[Action::Accept, Action::Accept, Action::Drop]);
         lab.apply();
@@ -295,18 +295,18 @@ fn what_is_refused_since_another_was_faster_is_nobodys_fault() {
         lab.set(&["172.16.5.0/24", "192.0.2.1/32"]);
         lab.policy(&[Action::Accept, Action::Drop]);
         lab.apply();
-        assert_eq!((lab.table.problems(), lab.table.set_problems().count()), (Vec::new(), 0), "{what}");
+        assert_eq!((lab.table.problems(), lab.table.set_problems().count()), (Vec::new(), 0), "{case}");
         let stats = lab.table.stats();
-        assert_eq!((stats.commit_errors, stats.reads), (1, reads + 1), "{what}");
+        assert_eq!((stats.commit_errors, stats.reads), (1, reads + 1), "{case}");
         let mut fresh = Lab::new();
         fresh.set(&["172.16.5.0/24", "192.0.2.1/32"]);
         fresh.apply();
-        assert_eq!(lab.kernel.dump(), fresh.kernel.dump(), "{what}");
+        assert_eq!(lab.kernel.dump(), fresh.kernel.dump(), "{case}");
     }
 }
 
 #[test]
-fn a_table_that_is_deleted_between_reading_and_writing_is_nobodys_fault() {
+fn a_table_deleted_between_read_and_write_counts_against_no_object() {
     let mut lab = Lab::new();
     lab.apply();
     lab.policy(&[Action::Drop]);
@@ -328,7 +328,7 @@ fn a_table_that_is_deleted_between_reading_and_writing_is_nobodys_fault() {
 }
 
 #[test]
-fn for_want_of_memory_everything_stays_as_it_is() {
+fn out_of_memory_leaves_the_state_unchanged() {
     let mut lab = Lab::new();
     lab.kernel.out_of_memory = 3;
     assert!(!lab.apply().is_empty());
@@ -351,7 +351,7 @@ fn for_want_of_memory_everything_stays_as_it_is() {
 }
 
 #[test]
-fn a_base_chain_that_is_refused_is_there_as_soon_as_it_is_taken() {
+fn a_refused_base_chain_is_written_as_soon_as_the_kernel_accepts_it() {
     let mut lab = Lab::new();
     lab.kernel.refuse = Some(Arc::new(|command| match command {
         Command::AddRule { chain, .. } if chain.as_str() == "filter-FORWARD" => Some("Too many links".to_owned()),
@@ -379,7 +379,7 @@ fn of_a_bridge_port(action: Action) -> Rule {
 }
 
 #[test]
-fn a_base_chain_without_words_is_told_and_stays_as_it_is() {
+fn an_inexpressible_base_chain_is_reported_and_stays_unchanged() {
     let mut lab = Lab::new();
     lab.apply();
     let before = lab.kernel.dump();
@@ -398,7 +398,7 @@ fn a_base_chain_without_words_is_told_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_chain_whose_stand_in_has_no_words_drops() {
+fn a_chain_with_an_inexpressible_stand_in_drops() {
     let mut lab = Lab::new();
     let stand_in = StandIn::Rules(vec![of_a_bridge_port(Action::Accept)]);
     lab.table.set_stand_in(Layer::Filter, name("cali-FORWARD"), stand_in);
@@ -412,7 +412,7 @@ fn a_chain_whose_stand_in_has_no_words_drops() {
 }
 
 #[test]
-fn a_chain_whose_stand_in_is_refused_is_there_as_soon_as_it_is_taken() {
+fn a_chain_with_a_refused_stand_in_is_written_as_soon_as_the_kernel_accepts_it() {
     let mut lab = Lab::new();
     lab.apply();
     lab.policy(&[Action::Drop]);
@@ -439,7 +439,7 @@ fn a_chain_whose_stand_in_is_refused_is_there_as_soon_as_it_is_taken() {
 
 /// FORWARD leads to policies with NFLOG prefixes, each with a separate set; the first set has these
 /// members.
-fn told_policies(first: &[&str], policies: u16) -> Lab {
+fn logged_policies(first: &[&str], policies: u16) -> Lab {
     let config = TableConfig { layout: Layout::Fast, ..TableConfig::new(V4) };
     let mut table = Table::new(config, Features::ALL);
     let hook = vec![Rule::new(Action::Jump(name("cali-pi-x")))];
@@ -450,7 +450,7 @@ fn told_policies(first: &[&str], policies: u16) -> Lab {
         let members = if number == 0 { first.to_vec() } else { vec![own.as_str()] };
         lab.set_of(number, &members);
     }
-    lab.tell_policies(policies);
+    lab.update_logged_policies(policies);
     lab
 }
 
@@ -461,7 +461,7 @@ impl Lab {
         self.table.replace_set(&id.as_str().into(), IpSetName::new(&set).unwrap(), SetType::HashNet, members).unwrap();
     }
 
-    fn tell_policies(&mut self, policies: u16) {
+    fn update_logged_policies(&mut self, policies: u16) {
         let rule = |number: u16| {
             let set = IpSetName::new(&format!("cali40s:{number}")).unwrap();
             let prefix = NflogPrefix::new(&format!("API0|np/ns/{number}"));
@@ -483,8 +483,8 @@ impl Lab {
 }
 
 #[test]
-fn a_member_changes_what_one_address_leads_to_and_its_chain_is_there_before() {
-    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+fn a_member_changes_one_address_after_its_chain_exists() {
+    let mut lab = logged_policies(&["10.0.0.1/32"], 20);
     lab.made();
     assert!(lab.kernel.dump().iter().any(|line| line.contains("ip saddr vmap @")), "{:#?}", lab.kernel.dump());
     // An address in two sets.
@@ -501,16 +501,16 @@ fn a_member_changes_what_one_address_leads_to_and_its_chain_is_there_before() {
     assert_eq!(made[1].lines().count(), 5, "{made:?}");
     lab.set_of(0, &["10.0.0.1/32"]);
     let undone = lab.made();
-    let mut other = told_policies(&["10.0.0.1/32"], 20);
+    let mut other = logged_policies(&["10.0.0.1/32"], 20);
     std::mem::swap(&mut other.kernel, &mut lab.kernel);
     assert_eq!(other.made(), [""; 0], "{undone:?}");
 }
 
 #[test]
-fn a_map_goes_once_no_rule_asks_it() {
-    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+fn a_map_is_removed_once_no_rule_uses_it() {
+    let mut lab = logged_policies(&["10.0.0.1/32"], 20);
     lab.made();
-    lab.tell_policies(4);
+    lab.update_logged_policies(4);
     let made = lab.made();
     assert_eq!(made.len(), 2, "{made:?}");
     assert!(!made[0].contains("map") && made[0].contains("add rule"), "{made:?}");
@@ -518,20 +518,20 @@ fn a_map_goes_once_no_rule_asks_it() {
 }
 
 #[test]
-fn a_network_among_members_has_its_rule_asked_behind_the_map() {
-    let mut lab = told_policies(&["10.0.0.1/32"], 20);
+fn a_rule_with_a_network_member_stays_behind_the_map() {
+    let mut lab = logged_policies(&["10.0.0.1/32"], 20);
     lab.made();
-    let asked = |lab: &Lab| {
+    let counter = |lab: &Lab| {
         let dump = lab.kernel.dump();
         dump.iter().filter(|line| line.starts_with("add rule ip calico filter-cali-pi-x ")).count()
     };
-    assert_eq!(asked(&lab), 1);
+    assert_eq!(counter(&lab), 1);
     lab.set_of(0, &["10.0.0.1/32", "10.1.0.0/24"]);
     lab.made();
-    assert_eq!(asked(&lab), 2);
+    assert_eq!(counter(&lab), 2);
     lab.set_of(0, &["10.0.0.1/32"]);
     lab.made();
-    let mut other = told_policies(&["10.0.0.1/32"], 20);
+    let mut other = logged_policies(&["10.0.0.1/32"], 20);
     std::mem::swap(&mut other.kernel, &mut lab.kernel);
     assert_eq!(other.made(), [""; 0]);
 }

@@ -132,7 +132,7 @@ fn message(parts: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_that_lacks_something_is_told() {
+fn incomplete_messages_are_rejected() {
     assert_eq!(reader().on_message(NEWCHAIN, &[2, 0]), Err(Malformed { object: "object", part: "header" }));
     let chain = Malformed { object: "chain", part: "name" };
     assert_eq!(reader().on_message(NEWCHAIN, &message(&[])), Err(chain));
@@ -148,7 +148,7 @@ fn a_message_that_lacks_something_is_told() {
 }
 
 #[test]
-fn objects_whose_names_are_no_text_stay() {
+fn objects_with_non_utf8_names_stay() {
     let mut reader = reader();
     reader.on_message(NEWTABLE, &message(&[])).unwrap();
     reader.on_message(NEWCHAIN, &message(&[attribute(NAME, b"\xff\xfe\0")])).unwrap();

@@ -1,34 +1,35 @@
-//! Messages in a stream of bytes: eight bytes that hold the length, little-endian, and then as many bytes of message
-//! (`felix/dataplane/external/ext_dataplane.go`).
+//! Framing of messages in a byte stream: the length in eight bytes, little-endian, followed by the
+//! message (`felix/dataplane/external/ext_dataplane.go`).
 
 use std::io::{self, Read, Write};
 
-/// How long a message may be if nothing else is said: 1 GiB. The largest are IP sets: a million members take 20 MB.
+/// Default limit of the message length: 1 GiB. The largest messages are IP sets: a million members
+/// take 20 MB.
 pub const MAX_FRAME: u64 = 1 << 30;
 
-/// A buffer that has grown beyond this for one message is given back afterwards.
+/// Largest buffer that is kept for the next message; a larger one is freed.
 const KEEP: usize = 1 << 20;
 
-/// Why no further message can be read.
+/// The reason why no further message can be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The stream ended inside a message.
-    #[error("the stream ends after {got} of {wanted} bytes of {part}")]
+    #[error("the stream ends after {got} of {expected} bytes of {part}")]
     Truncated {
-        /// Which part of the frame: its length, or the message.
+        /// The incomplete part of the frame: its length, or the message.
         part: &'static str,
-        /// How many bytes were there.
+        /// Number of bytes received.
         got: u64,
-        /// How many belong there.
-        wanted: u64,
+        /// Number of bytes expected.
+        expected: u64,
     },
-    /// A message is longer than allowed.
+    /// A message exceeds the limit.
     #[error("a message of {length} bytes is announced; at most {limit} are taken")]
     TooLong {
-        /// How long it is said to be.
+        /// Announced length of the message, in bytes.
         length: u64,
-        /// How long it may be.
+        /// Limit of the message length, in bytes.
         limit: u64,
     },
     /// Reading failed.
@@ -36,7 +37,8 @@ pub enum FrameError {
     Io(#[from] io::Error),
 }
 
-/// Reads one message after the other. After an error the stream's state is unknown and no more should be read.
+/// Reader of framed messages. After an error the position in the stream is unknown, and the caller
+/// must not read on.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     stream: R,
@@ -45,21 +47,22 @@ pub struct FrameReader<R> {
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Takes messages of up to [`MAX_FRAME`] bytes.
+    /// Returns a reader that accepts messages of up to [`MAX_FRAME`] bytes.
     pub fn new(stream: R) -> Self {
         Self::with_limit(stream, MAX_FRAME)
     }
 
-    /// Takes messages of up to `limit` bytes.
+    /// Returns a reader that accepts messages of up to `limit` bytes.
     pub fn with_limit(stream: R, limit: u64) -> Self {
         Self { stream, limit, buffer: Vec::new() }
     }
 
-    /// The next message; `None` if the stream ends before it begins. Memory is taken as bytes arrive, not as they are
-    /// announced.
+    /// Returns the next message; `None` if the stream ends between messages. Memory is allocated as
+    /// bytes arrive, not for the announced length.
     ///
     /// # Errors
-    /// [`FrameError`] if the stream fails, ends inside a message, or announces one that is too long.
+    /// [`FrameError`] if the stream fails, ends inside a message, or announces a message that is
+    /// too long.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         const PREFIX: u64 = 8;
         if self.buffer.capacity() > KEEP {
@@ -68,7 +71,7 @@ impl<R: Read> FrameReader<R> {
         match self.fill(PREFIX)? {
             0 => return Ok(None),
             PREFIX => {}
-            got => return Err(FrameError::Truncated { part: "a length", got, wanted: PREFIX }),
+            got => return Err(FrameError::Truncated { part: "a length", got, expected: PREFIX }),
         }
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&self.buffer);
@@ -78,15 +81,15 @@ impl<R: Read> FrameReader<R> {
         }
         let got = self.fill(length)?;
         if got < length {
-            return Err(FrameError::Truncated { part: "a message", got, wanted: length });
+            return Err(FrameError::Truncated { part: "a message", got, expected: length });
         }
         Ok(Some(&self.buffer))
     }
 
-    /// Reads so many bytes into the buffer, or fewer if the stream ends.
-    fn fill(&mut self, wanted: u64) -> io::Result<u64> {
+    /// Reads `expected` bytes into the buffer, or fewer if the stream ends, and returns their number.
+    fn fill(&mut self, expected: u64) -> io::Result<u64> {
         self.buffer.clear();
-        let got = self.stream.by_ref().take(wanted).read_to_end(&mut self.buffer)?;
+        let got = self.stream.by_ref().take(expected).read_to_end(&mut self.buffer)?;
         Ok(u64::try_from(got).unwrap_or(u64::MAX))
     }
 }
@@ -94,7 +97,8 @@ impl<R: Read> FrameReader<R> {
 /// Writes one message.
 ///
 /// # Errors
-/// If writing fails; the stream is of no more use then.
+/// If writing fails. The stream must not be used any more, because part of the frame may have been
+/// written.
 pub fn write_frame(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u64::try_from(message.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_le_bytes())?;

@@ -1,12 +1,16 @@
 //! Felix's dataplane protocol: the messages that a calculation engine and a dataplane driver exchange over two pipes.
 //!
-//! - [`felix`] has the messages as generated from `proto/felix.proto`, whose names and numbers are the original's.
-//! - [`encode`](encode()) writes an update of the model as such a message; [`to_json`] as the same message for people to read.
-//! - [`frame`] cuts a stream of bytes into messages.
-//! - [`Received`] is what a message to the driver means in terms of the model: a [`DesiredUpdate`], or the configuration.
-//! - [`Report`] is what a driver answers.
+//! - [`felix`] contains the messages, generated from `proto/felix.proto`, with Felix's names and
+//!   field numbers.
+//! - [`encode`](encode()) serialises an update of the model as such a message; [`to_json`] does so
+//!   in protobuf JSON.
+//! - [`frame`] splits a stream of bytes into messages.
+//! - [`Received`] is the meaning of a message to the driver in terms of the model: a
+//!   [`DesiredUpdate`], or the configuration.
+//! - [`Report`] is a message of a driver.
 //!
-//! The crate does no I/O of its own, keeps no state but that of a stream, and no bytes make it panic.
+//! The crate does no I/O by itself, and its only state is that of a stream. No input makes it
+//! panic.
 //!
 //! ```
 //! use tortie_model::IpSetId;
@@ -25,12 +29,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is not carried
+//! # Fields that are not transmitted
 //!
-//! Decoding what was encoded gives the same update back, except for what the protocol has no field for: labels and named
-//! ports of endpoints (they have done their work in the calculation), selectors and named ports of rules beyond the sets
-//! that they became, a policy's order, types, `applyOnForward` and staged action, a node's BGP details, and the
-//! configuration of other sources than the datastore.
+//! Decoding an encoded update returns the same update, except for data for which the protocol has
+//! no field:
+//!
+//! - labels and named ports of endpoints, which only the calculation needs,
+//! - selectors and named ports of rules, except for the IP sets that they have become,
+//! - order, types, `applyOnForward` and staged action of a policy,
+//! - BGP details of a node,
+//! - configuration from sources other than the datastore.
 #![forbid(unsafe_code)]
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
@@ -49,17 +57,18 @@ pub use encode::to_json;
 pub use receive::{ReceiveError, Received, Unusable, datastore_config, decode, receive};
 pub use report::{Report, ReportError};
 
-/// `update` as a serialised `felix.ToDataplane`, without framing. Equal updates have equal bytes.
+/// Returns `update` as a serialised `felix.ToDataplane`, without framing. Equal updates have equal
+/// bytes.
 ///
-/// `None` for [`DesiredUpdate::DatastoreNotReady`], which the protocol has no message for. For
-/// [`DesiredUpdate::Config`] the message has the datastore's sources only; whoever knows the others fills in a
-/// [`felix::ConfigUpdate`] and uses [`encode_config`].
+/// `None` for [`DesiredUpdate::DatastoreNotReady`], for which the protocol has no message. For
+/// [`DesiredUpdate::Config`] the message contains only the configuration from the datastore; a
+/// caller with further sources fills in a [`felix::ConfigUpdate`] and uses [`encode_config`].
 #[must_use]
 pub fn encode(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
     encode::to_bytes(update, sequence_number)
 }
 
-/// The configuration as a serialised `felix.ToDataplane`, without framing.
+/// Returns the configuration as a serialised `felix.ToDataplane`, without framing.
 #[must_use]
 pub fn encode_config(config: felix::ConfigUpdate, sequence_number: u64) -> Vec<u8> {
     let payload = Some(felix::to_dataplane::Payload::ConfigUpdate(config));

@@ -1,4 +1,4 @@
-//! What a driver answers.
+//! Messages of a driver.
 
 use prost::Message;
 use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
@@ -6,59 +6,59 @@ use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 use crate::felix;
 use crate::felix::from_dataplane::Payload;
 
-/// What a driver tells of itself and of the endpoints.
+/// A message of a driver: its own status, or the status of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Report {
-    /// It is alive.
+    /// The driver is alive.
     Process {
-        /// When it said so, RFC 3339.
+        /// Time of the report, RFC 3339.
         timestamp: String,
-        /// For how many seconds it has been running.
+        /// Uptime of the driver in seconds.
         uptime: f64,
     },
-    /// How a host endpoint is (`up`, `down`, `error`); `None` if it is gone.
+    /// Status of a host endpoint (`up`, `down`, `error`); `None` if the endpoint was removed.
     Host(HostEndpointName, Option<String>),
-    /// How a workload endpoint is (`up`, `down`, `error`); `None` if it is gone.
+    /// Status of a workload endpoint.
     Workload {
-        /// Which one.
+        /// Id of the endpoint.
         id: WorkloadEndpointId,
-        /// How it is.
+        /// Status (`up`, `down`, `error`); `None` if the endpoint was removed.
         status: Option<String>,
-        /// The endpoint as the driver was told of it; reports without one leave this empty.
+        /// The endpoint as the driver received it; `None` if the report does not contain it.
         endpoint: Option<Box<felix::WorkloadEndpoint>>,
     },
-    /// The public key of this node's `WireGuard` interface; empty if there is none any more.
+    /// Public key of this node's `WireGuard` interface.
     Wireguard {
-        /// The key, base64.
+        /// The key in base64; empty if the interface no longer exists.
         public_key: String,
-        /// For which family; `None` if the driver does not say.
+        /// Address family; `None` if the driver does not report it.
         family: Option<Family>,
     },
-    /// Everything that preceded [`InSync`](tortie_model::desired::DesiredUpdate::InSync) is in force.
+    /// All updates before [`InSync`](tortie_model::desired::DesiredUpdate::InSync) are in force.
     InSync,
 }
 
-/// A report that cannot be read.
+/// An invalid report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// It is no protobuf of this message.
+    /// The bytes are not a protobuf message of this type.
     #[error("not a FromDataplane message")]
     NotProtobuf(#[from] prost::DecodeError),
-    /// It is of a kind that is not known; a later version of the protocol may have it.
+    /// The payload is missing or unknown. A later version of the protocol may define it.
     #[error("a report of an unknown kind")]
     Unknown,
-    /// It does not tell which endpoint it is about.
+    /// The report lacks the id of its endpoint.
     #[error("a report without the id of its endpoint")]
     NoId,
 }
 
 impl Report {
-    /// Reads a serialised `felix.FromDataplane`, without framing.
+    /// Parses a serialised `felix.FromDataplane`, without framing.
     ///
     /// # Errors
-    /// [`ReportError`]; the next report may be fine.
+    /// [`ReportError`]. The next report can still be valid.
     pub fn decode(bytes: &[u8]) -> Result<Self, ReportError> {
         let payload = felix::FromDataplane::decode(bytes)?.payload.ok_or(ReportError::Unknown)?;
         let word = |status: Option<felix::EndpointStatus>| Some(status.unwrap_or_default().status);
@@ -88,7 +88,7 @@ impl Report {
         })
     }
 
-    /// A serialised `felix.FromDataplane`, without framing.
+    /// Serialises the report as a `felix.FromDataplane`, without framing.
     #[must_use]
     pub fn encode(self, sequence_number: u64) -> Vec<u8> {
         let payload = Some(self.payload());

@@ -1,4 +1,4 @@
-//! Names and contents of the status files of endpoints, byte for byte those of Felix
+//! Names and contents of endpoint status files, byte for byte those of Felix
 //! (`libcalico-go/lib/names/workloadendpointstatus.go`, `libcalico-go/lib/epstatusfile`).
 
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use tortie_model::WorkloadEndpointId;
 use tortie_model::desired::WorkloadEndpointState;
 
-/// Separates the parts of a name, none of which holds it.
+/// Separator of the parts of a name; the escaped parts do not contain it.
 const SEPARATOR: char = ' ';
 
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ struct Content<'a> {
     bgp_peer_name: &'a str,
 }
 
-/// Returns the name of an endpoint's file.
+/// Returns the name of the status file of an endpoint.
 #[must_use]
 pub fn name(id: &WorkloadEndpointId) -> String {
     let mut name = String::new();
@@ -38,7 +38,8 @@ pub fn name(id: &WorkloadEndpointId) -> String {
     name
 }
 
-/// Returns whether a name could be that of an endpoint's file. Files of other names belong to other programs.
+/// Reports whether a name is a possible name of a status file. Other files belong to other
+/// programs.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
@@ -59,7 +60,7 @@ pub fn is_name(name: &str) -> bool {
     name.split(SEPARATOR).count() == 3 && name.split(SEPARATOR).all(is_part)
 }
 
-/// Returns the content of an endpoint's file.
+/// Returns the content of the status file of an endpoint.
 #[must_use]
 #[expect(clippy::expect_used, reason = "texts and lists of texts are JSON")]
 pub fn content(state: &WorkloadEndpointState) -> String {
@@ -73,11 +74,11 @@ pub fn content(state: &WorkloadEndpointState) -> String {
         bgp_peer_name: peer.unwrap_or_default(),
     };
     let text = serde_json::to_string(&content).expect("texts can be written as JSON");
-    // As Go writes them.
+    // Go's JSON encoder escapes these characters.
     text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Returns whether a byte needs no escape in a segment of a path, for Go.
+/// Reports whether Go leaves a byte unescaped in a path segment (`url.PathEscape`).
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~$&+=:@".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! The generated types against bytes that the original's types made.
+//! The generated types and messages serialised by Felix's Go types.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads its data from files")]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tortie_protocol::frame::{FrameReader, write_frame};
 use tortie_protocol::{Received, Report, datastore_config, decode, encode, receive};
 use tortie_testkit::golden;
 
-/// A stream and its messages; none if the data are elsewhere and not there.
+/// Returns a stream and its messages; both are empty if the test data are not installed.
 fn messages(stream: &str) -> (Vec<u8>, Vec<Vec<u8>>) {
     let bytes = golden::bytes(env!("CARGO_MANIFEST_DIR"), &format!("{stream}.stream")).unwrap_or_default();
     let mut reader = FrameReader::new(bytes.as_slice());
@@ -22,16 +22,17 @@ fn messages(stream: &str) -> (Vec<u8>, Vec<Vec<u8>>) {
     (bytes, messages)
 }
 
-/// Nothing is lost, nothing is added, and each text is in the field that it names.
+/// Asserts that decoding and encoding loses and adds nothing, and that each text is in the field
+/// that it names.
 fn check<M: Message + Default + Debug + PartialEq>(bytes: &[u8], names: &mut BTreeSet<String>) {
     let message = M::decode(bytes).unwrap();
     let again = message.encode_to_vec();
-    // Fields that are not known would be missing. Their order is free, and differs.
+    // Unknown fields would be missing. Only the order of the fields may differ.
     assert_eq!(again.len(), bytes.len(), "{message:?}");
     assert_eq!(M::decode(again.as_slice()).unwrap(), message);
     let printed = format!("{message:?}");
     for (at, _) in printed.match_indices(": \"") {
-        // Keys and values of maps stand in quotes themselves, so there is no field before the colon.
+        // Keys and values of maps are quoted, so no field name precedes the colon.
         let field = printed[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
         let Some((named, _)) = printed[at + 3..].split_once('-') else { continue };
         if field.is_empty() || !named.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
@@ -43,10 +44,10 @@ fn check<M: Message + Default + Debug + PartialEq>(bytes: &[u8], names: &mut BTr
 }
 
 #[test]
-fn messages_of_the_original_are_read_whole() {
+fn messages_of_felix_are_read_completely() {
     let (_, to) = messages("ToDataplane");
     let (_, from) = messages("FromDataplane");
-    // Four of each payload, and an envelope without one.
+    // Four messages per payload, and an envelope without payload.
     golden::assert_count("messages", (to.len(), from.len()), (33 * 4 + 1, 7 * 4 + 1));
     let mut names = BTreeSet::new();
     to.iter().for_each(|message| check::<ToDataplane>(message, &mut names));
@@ -59,7 +60,7 @@ fn messages_of_the_original_are_read_whole() {
 }
 
 #[test]
-fn streams_of_the_original_are_written_the_same() {
+fn streams_of_felix_are_written_identically() {
     for stream in ["ToDataplane", "FromDataplane"] {
         let (bytes, messages) = messages(stream);
         let mut again = Vec::new();
@@ -68,9 +69,10 @@ fn streams_of_the_original_are_written_the_same() {
     }
 }
 
-/// The texts are no addresses, protocols or actions, so most messages are refused, but each with a reason.
+/// The texts are no valid addresses, protocols or actions, so most messages are rejected, each with
+/// a reason.
 #[test]
-fn what_the_model_makes_of_them() {
+fn recorded_messages_are_decoded_to_the_model() {
     let (_, to) = messages("ToDataplane");
     let (mut updates, mut denied, mut unusable) = (0, 0, BTreeSet::new());
     for message in &to {
@@ -99,7 +101,7 @@ fn what_the_model_makes_of_them() {
     golden::assert_count("reports that are read", read, 24);
 }
 
-/// What two messages are compared by: without their numbers, and members in one order.
+/// Returns a message in comparable form: without its sequence number, and with sorted members.
 fn comparable(mut message: ToDataplane) -> ToDataplane {
     message.sequence_number = 0;
     match &mut message.payload {
@@ -113,9 +115,10 @@ fn comparable(mut message: ToDataplane) -> ToDataplane {
     message
 }
 
-/// What the original's calculation told a driver about a small cluster, ids of rules included.
+/// The messages of Felix's calculation graph for a small cluster are decoded and encoded without a
+/// difference, rule ids included.
 #[test]
-fn what_the_original_says_is_understood_and_said_the_same() {
+fn messages_of_felix_are_decoded_and_encoded_identically() {
     let (_, to) = messages("felix-node-1");
     let mut same = BTreeSet::new();
     for (number, bytes) in (0..).zip(&to) {

@@ -90,7 +90,7 @@ mod tests {
 
     /// `time/time_test.go` of Go.
     #[test]
-    fn one_form_for_each() {
+    fn each_duration_has_one_form() {
         for (written, form) in [
             ("0", "0s"),
             ("1ns", "1ns"),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_no_name_is_cut() {
+    fn a_long_word_is_cut() {
         let name = format!("NetworkPolicy/{}/{}: is wrong", "n".repeat(63), "p".repeat(253));
         assert_eq!(echoes_cut(&name), name);
         let long = echoes_cut(&format!("there is no {} here", "x".repeat(5_000))).into_owned();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_messages_repeat_of_users_is_cut_between_characters() {
+    fn echoed_input_is_cut_between_characters() {
         let whole = "ä".repeat(ECHO);
         let message = format!("field `a`: `{whole}` is no port");
         assert!(matches!(echoes_cut(&message), Cow::Borrowed(same) if same == message));

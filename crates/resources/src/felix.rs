@@ -37,6 +37,7 @@ pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink
         Kind::Pod => k8s::pod(object, labels, sink),
         Kind::Service => k8s::service_resource(object, sink),
         Kind::EndpointSlice => k8s::endpoint_slice_resource(object, sink),
+        Kind::Endpoints => k8s::endpoints(object, sink),
     }
 }
 

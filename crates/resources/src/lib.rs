@@ -55,6 +55,7 @@ mod problem;
 mod scalar;
 pub mod spelling;
 pub mod stored;
+mod switches;
 pub mod syncer;
 pub mod to_v3;
 mod tree;

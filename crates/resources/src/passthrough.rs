@@ -138,8 +138,8 @@ pub(crate) fn virtual_machine_migration(object: &Object<'_, '_>, sink: &mut Sink
 fn metadata(object: &Object<'_, '_>) -> Json {
     let written = object.map.field("metadata").map(|metadata| Json::from(metadata.content()));
     let Some(Json::Object(mut metadata)) = written else { return json!({}) };
-    for told in ["resourceVersion", "managedFields", "generation", "selfLink", "labels", "annotations"] {
-        metadata.shift_remove(told);
+    for field in ["resourceVersion", "managedFields", "generation", "selfLink", "labels", "annotations"] {
+        metadata.shift_remove(field);
     }
     let pairs = |pairs: &[(&str, &str)]| -> JsonMap<String, Json> {
         let ours = pairs.iter().filter(|(name, _)| *name != STORED_METADATA);

@@ -36,6 +36,8 @@ pub enum Lint {
     Template,
     /// The `apiVersion` is deprecated for users.
     DeprecatedVersion,
+    /// The object is of a kind for other programs. Always reported.
+    UnusedKind,
 }
 
 /// Problem of one field of one object.
@@ -52,25 +54,25 @@ pub struct FieldProblem {
     /// whole.
     pub field: String,
     /// Description, worded to follow the path.
-    pub what: String,
+    pub message: String,
     /// The lint, if the problem is one.
     pub lint: Option<Lint>,
 }
 
 impl FieldProblem {
     /// Returns a problem of the field at this path, which is empty for an object as a whole.
-    pub fn new(severity: Severity, position: Position, field: impl Into<String>, what: impl Into<String>) -> Self {
-        let what = echoes_cut(&what.into()).into_owned();
+    pub fn new(severity: Severity, position: Position, field: impl Into<String>, message: impl Into<String>) -> Self {
+        let message = echoes_cut(&message.into()).into_owned();
         let field = cut(&field.into(), ECHO).into_owned();
-        Self { severity, position, length: 0, field, what, lint: None }
+        Self { severity, position, length: 0, field, message, lint: None }
     }
 }
 
 impl std::error::Error for FieldProblem {}
 
 impl fmt::Display for FieldProblem {
-    /// Writes `field: what`, or `what` alone for an object as a whole.
+    /// Writes `field: message`, or `message` alone for an object as a whole.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.field.is_empty() { f.write_str(&self.what) } else { write!(f, "{}: {}", self.field, self.what) }
+        if self.field.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.field, self.message) }
     }
 }

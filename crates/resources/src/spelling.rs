@@ -13,7 +13,7 @@ pub fn closest<'c>(name: &str, candidates: &[&'c str]) -> Option<&'c str> {
 /// Returns the end of a message that asks whether the most similar candidate is meant; empty if
 /// none is similar.
 #[must_use]
-pub fn is_meant(name: &str, candidates: &[&str]) -> String {
+pub fn suggestion(name: &str, candidates: &[&str]) -> String {
     closest(name, candidates).map(|near| format!("; is `{near}` meant?")).unwrap_or_default()
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_come_first_and_no_more_than_asked_for() {
+    fn nearest_names_come_first_up_to_the_count() {
         let names = ["worker-1", "worker-10", "master", "worker-2"];
         assert_eq!(nearest("worker-l", names.into_iter(), 3), ["worker-1", "worker-2", "worker-10"]);
         assert_eq!(nearest("MASTER", names.into_iter(), 1), ["master"]);

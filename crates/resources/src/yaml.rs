@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::Position;
-use crate::tree::{SyntaxError, parse_yaml};
+use crate::tree::{Cursor, Sink, SyntaxError, parse_yaml};
+use crate::{Position, switches};
 
 /// Formats the value as a YAML document that [`manifest`](crate::manifest) reads unchanged.
 ///
@@ -34,11 +34,17 @@ pub fn to_yaml(value: &Value) -> String {
 /// ```
 ///
 /// # Errors
-/// [`SyntaxError`], also if there is no document or more than one.
+/// [`SyntaxError`], also if there is no document or more than one, if a field is given twice, or if a
+/// word without quotes, such as `no`, is text here and a boolean for calicoctl.
 pub fn from_yaml(text: &str) -> Result<Value, SyntaxError> {
-    let wrong = |what: &str| SyntaxError { position: Position { line: 1, column: 1 }, what: what.to_owned() };
+    let wrong = |message: &str| SyntaxError { position: Position { line: 1, column: 1 }, message: message.to_owned() };
     let mut documents = parse_yaml(text);
     let first = documents.next().ok_or_else(|| wrong("the document is empty"))??;
+    let mut sink = Sink::default();
+    switches::check(Cursor::root(&first), &mut sink);
+    if let Some(problem) = sink.problems.errors().next() {
+        return Err(SyntaxError { position: problem.position, message: problem.to_string() });
+    }
     match documents.next() {
         None => Ok(Value::from(&first)),
         Some(_) => Err(wrong("there is more than one document")),
@@ -136,7 +142,7 @@ mod tests {
     use crate::manifest::{Format, Options, read_written};
 
     #[test]
-    fn looks_as_people_write_it() {
+    fn the_text_is_formatted_conventionally() {
         let value = json!({
             "apiVersion": "projectcalico.org/v3",
             "metadata": {"name": "web", "labels": {"a": "1", "b": "yes"}, "annotations": {}},
@@ -190,7 +196,7 @@ spec:
 
     proptest! {
         #[test]
-        fn is_read_as_it_was(value in any_value()) {
+        fn the_text_is_read_back_unchanged(value in any_value()) {
             let whole = json!({"value": value});
             let text = to_yaml(&whole);
             let (manifest, written) =

@@ -383,10 +383,16 @@ fn endpoint_slice() -> impl Strategy<Value = EndpointSlice> {
         protocol,
         port,
     });
-    (option::of(name()), boxed(prop_oneof![v4(), v6()]), boxed(port)).prop_map(|(service, addresses, ports)| {
-        let service = service.map(|name| NamespacedName::new("ns", name));
-        EndpointSlice { service, addresses, ports }
-    })
+    (option::of(name()), boxed(prop_oneof![v4(), v6()]), boxed(port), 0..4_usize, 0..4_usize).prop_map(
+        |(service, addresses, ports, not_ready, draining)| {
+            let service = service.map(|name| NamespacedName::new("ns", name));
+            // Addresses occur once.
+            let addresses: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+            let not_ready: Box<[IpAddr]> = addresses.iter().copied().take(not_ready).collect();
+            let draining = not_ready.iter().copied().take(draining).collect();
+            EndpointSlice { service, addresses: addresses.into_iter().collect(), ports, not_ready, draining }
+        },
+    )
 }
 
 fn scoped_config() -> impl Strategy<Value = ScopedConfig> {
@@ -552,7 +558,7 @@ fn compare(path: &str, theirs: &Json, ours: &Json, differences: &mut BTreeSet<St
 }
 
 #[test]
-fn what_the_original_wrote_is_written_again() {
+fn values_written_by_calico_are_encoded_again() {
     let mut labels = Interner::new();
     let mut differences = BTreeSet::new();
     for Line { key: path, value: theirs } in lines() {

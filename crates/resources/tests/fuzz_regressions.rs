@@ -50,9 +50,9 @@ const SEEDS: [&str; 4] = [
      selector: has(a) && b == 'c'\n  types: [Ingress]\n  ingress:\n  - action: Allow\n    protocol: TCP\n    source: {nets: \
      [10.0.0.0/8], serviceAccounts: {names: [a], selector: all()}, namespaceSelector: x in {'y'}}\n    destination: \
      {ports: [80, '90:91', web], notSelector: has(z)}\n",
-    "\0apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: b}}\nspec: {nodeName: n, containers: [{ports: [{name: w, \
+    "\0apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: b}}\nspec: {nodeName: n1, containers: [{ports: [{name: w, \
      containerPort: 80}]}]}\nstatus: {podIPs: [{ip: 10.0.0.1}]}\n---\napiVersion: projectcalico.org/v3\nkind: HostEndpoint\n\
-     metadata: {name: h}\nspec: {node: n, interfaceName: eth0, expectedIPs: [10.0.0.1]}\n",
+     metadata: {name: h}\nspec: {node: n1, interfaceName: eth0, expectedIPs: [10.0.0.1]}\n",
     "\x01{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \
      \"metadata\": {\"name\": \"n\", \"labels\": {\"a\": \"\\u0041\"}}}]}",
 ];

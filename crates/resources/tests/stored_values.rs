@@ -37,7 +37,7 @@ fn sorted(value: &Value) -> String {
 }
 
 #[test]
-fn as_the_original_keeps_it() {
+fn objects_are_stored_as_calico_stores_them() {
     let mut differences = Vec::new();
     for Line { mut written, path, mut stored } in lines() {
         let key = key_of(&written, "default").expect("a key");
@@ -57,7 +57,7 @@ fn as_the_original_keeps_it() {
 }
 
 #[test]
-fn what_is_kept_stays_as_it_is() {
+fn stored_objects_are_rewritten_unchanged() {
     for Line { path, stored, .. } in lines() {
         let key = ResourceKey::from_path(&path).expect("a path");
         let read = stored::from_stored(&key, stored.clone(), Revision(1)).expect("to be read");
@@ -68,7 +68,7 @@ fn what_is_kept_stays_as_it_is() {
 }
 
 #[test]
-fn every_kind_is_there() {
+fn every_kind_is_covered() {
     let lines = lines();
     for kind in ResourceKind::all().filter(|kind| kind.is_for_people()) {
         assert!(lines.iter().any(|line| line.written["kind"] == kind.as_str()), "{kind}");
@@ -77,7 +77,7 @@ fn every_kind_is_there() {
 
 /// Calico's defaults and canonical forms are valid input for the readers.
 #[test]
-fn what_is_kept_is_understood() {
+fn stored_objects_are_valid() {
     let block_source = BlockSource::IpamBlocks;
     let options = Options { unknown_fields: UnknownFields::Ignore, block_source, ..Options::default() };
     let labels = &mut Interner::new();
@@ -89,8 +89,8 @@ fn what_is_kept_is_understood() {
             let resource = read_object(&object.to_string(), kind, &options, labels).expect("JSON");
             // HTTP matches are not enforced, and IP-in-IP is announced as untested.
             let known = [HttpMatch::NOT_ENFORCED, "has no effect: ", "is done as Felix does it"];
-            let is_known = |what: &str| known.iter().any(|known| what.starts_with(known));
-            let problems = resource.problems.iter().find(|problem| !is_known(&problem.what));
+            let is_known = |message: &str| known.iter().any(|known| message.starts_with(known));
+            let problems = resource.problems.iter().find(|problem| !is_known(&problem.message));
             assert_eq!(problems, None, "{path}");
             assert!(matches!(resource.outcome, Outcome::Valid(_)), "{path}: {:?}", resource.outcome);
         }

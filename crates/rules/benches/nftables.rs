@@ -46,9 +46,9 @@ fn main() -> ExitCode {
         size.pods, size.policies
     );
     println!("|---|---|---|---|");
-    for (what, measured) in columns.into_iter().flatten() {
+    for (operation, measured) in columns.into_iter().flatten() {
         let shown = measured.map(|time| time.map_or_else(String::new, milliseconds));
-        println!("| {what} | {} | {} | {} |", shown[0], shown[1], shown[2]);
+        println!("| {operation} | {} | {} | {} |", shown[0], shown[1], shown[2]);
     }
     ExitCode::SUCCESS
 }
@@ -58,7 +58,7 @@ type Measured = [Option<Duration>; 3];
 
 fn fastest(a: Vec<(&'static str, Measured)>, b: Vec<(&'static str, Measured)>) -> Vec<(&'static str, Measured)> {
     let lesser = |a: Option<Duration>, b: Option<Duration>| a.into_iter().chain(b).min();
-    a.into_iter().zip(b).map(|((what, a), (_, b))| (what, [0, 1, 2].map(|at| lesser(a[at], b[at])))).collect()
+    a.into_iter().zip(b).map(|((operation, a), (_, b))| (operation, [0, 1, 2].map(|at| lesser(a[at], b[at])))).collect()
 }
 
 fn milliseconds(time: Duration) -> String {
@@ -159,7 +159,7 @@ impl Node {
         )
     }
 
-    /// The chain of a policy, which admits its client to a port.
+    /// Returns the chain of a policy, which allows its client to a port.
     fn policy(&self, number: usize, port: u16) -> Chain {
         let set = set_name(Family::V4, &Self::client(number).0).unwrap();
         let client = Matches::new()
@@ -249,7 +249,7 @@ impl Nftables {
         let interface = Node::interface(number);
         self.node.pod(number).into_iter().for_each(|chain| self.table.update_chain(Layer::Filter, chain));
         for (map, verdict) in self.node.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
-            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), verdict);
+            self.table.set_verdict(Layer::Filter, map, MapKey::Interface(interface), verdict);
         }
     }
 

@@ -23,7 +23,7 @@ pub fn arp_hook() -> Hook {
     }
 }
 
-/// From interfaces to their chains, by a map of the same name.
+/// Returns the chain that leads from interfaces to their chains, by a map of the same name.
 #[must_use]
 pub fn arp_dispatch() -> Chain {
     let dispatch = Action::Dispatch { by: DispatchBy::OutInterface, map: chain::ARP_DISPATCH };

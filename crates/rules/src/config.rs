@@ -17,11 +17,11 @@ pub struct RulesConfig {
     pub marks: Marks,
     /// Beginnings of the names of workload interfaces, `InterfacePrefix`.
     pub workload_prefixes: Vec<InterfaceName>,
-    /// Match for packets of workloads.
-    pub workloads: WorkloadsBy,
+    /// Property by which chains recognize packets of workloads.
+    pub workloads: WorkloadDispatch,
     /// Mechanism that enforces policy.
-    pub policy_by: PolicyBy,
-    /// With [`PolicyBy::Programs`]: whether `filter` accepts packets of workloads that the programs
+    pub policy_backend: PolicyBackend,
+    /// With [`PolicyBackend::Programs`]: whether `filter` accepts packets of workloads that the programs
     /// allow. Otherwise they go on to other rules.
     pub accepts_beside_programs: bool,
     /// Packet filter for which chains are rendered.
@@ -74,7 +74,7 @@ pub struct RulesConfig {
 }
 
 impl RulesConfig {
-    /// Felix's defaults, with the mark bits of `mask`.
+    /// Returns Felix's defaults, with the mark bits of `mask`.
     ///
     /// # Errors
     /// [`MarkMaskTooSmall`] if the mask has fewer than 6 bits.
@@ -82,7 +82,7 @@ impl RulesConfig {
         Marks::allocate(mask, false, false).map(Self::with_marks)
     }
 
-    /// Felix's defaults, with these mark bits.
+    /// Returns Felix's defaults, with these mark bits.
     #[must_use]
     pub fn with_marks(marks: Marks) -> Self {
         let tcp = |port| FailsafePort { protocol: Protocol::TCP, port, net: None };
@@ -92,8 +92,8 @@ impl RulesConfig {
         Self {
             marks,
             workload_prefixes: vec![interface("cali")],
-            workloads: WorkloadsBy::Name,
-            policy_by: PolicyBy::Chains,
+            workloads: WorkloadDispatch::Name,
+            policy_backend: PolicyBackend::Chains,
             accepts_beside_programs: false,
             packet_filter: PacketFilter::Iptables,
             deny: DenyAction::Drop,
@@ -131,7 +131,7 @@ impl RulesConfig {
         wireguard || [self.ipip, self.vxlan_v4, self.vxlan_v6].iter().any(|tunnel| tunnel.enabled)
     }
 
-    /// The VXLAN tunnel of a family.
+    /// Returns the VXLAN tunnel of a family.
     #[must_use]
     pub fn vxlan(&self, family: Family) -> TunnelConfig {
         match family {
@@ -142,7 +142,7 @@ impl RulesConfig {
 }
 
 impl Default for RulesConfig {
-    /// Felix's defaults.
+    /// Returns Felix's defaults.
     fn default() -> Self {
         Self::with_marks(Marks::default())
     }
@@ -150,7 +150,7 @@ impl Default for RulesConfig {
 
 /// Mechanism that enforces policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum PolicyBy {
+pub enum PolicyBackend {
     /// iptables or nftables chains.
     #[default]
     Chains,
@@ -185,7 +185,7 @@ impl PacketFilter {
         matches!(self, Self::Nftables(_))
     }
 
-    /// Whether chains are written so that a packet meets few rules.
+    /// Reports whether the layout of chains is such that a packet passes few rules.
     pub(crate) const fn is_fast(self) -> bool {
         matches!(self, Self::Nftables(NftablesConfig { layout: Layout::Fast, .. }))
     }
@@ -206,13 +206,13 @@ impl PacketFilter {
     }
 }
 
-/// Match for packets of workloads.
+/// Property by which chains recognize packets of workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum WorkloadsBy {
-    /// By the interface name of the endpoint.
+pub enum WorkloadDispatch {
+    /// The name of the endpoint's interface.
     #[default]
     Name,
-    /// By the workload's address, on the interface where it was found.
+    /// The workload's address, on the interface where it was found.
     Address,
 }
 
@@ -226,7 +226,7 @@ pub enum DenyAction {
 }
 
 impl DenyAction {
-    /// The action of a rule.
+    /// Returns the action of a rule.
     #[must_use]
     pub const fn action(self) -> Action {
         match self {
@@ -255,7 +255,7 @@ pub enum AllowAction {
 }
 
 impl AllowAction {
-    /// The action of a rule.
+    /// Returns the action of a rule.
     #[must_use]
     pub const fn action(self) -> Action {
         match self {
@@ -279,7 +279,7 @@ pub enum EndpointToHostAction {
 }
 
 impl EndpointToHostAction {
-    /// The action of a rule.
+    /// Returns the action of a rule.
     #[must_use]
     pub const fn action(self) -> Action {
         match self {
@@ -328,7 +328,7 @@ pub struct WireguardConfig {
 }
 
 impl WireguardConfig {
-    /// The tunnel of a family.
+    /// Returns the tunnel of a family.
     #[must_use]
     pub const fn tunnel(&self, family: Family) -> WireguardTunnel {
         match family {

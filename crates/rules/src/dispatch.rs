@@ -10,7 +10,7 @@ use tortie_netfilter::{
     Side, Table,
 };
 
-use crate::config::{AllowAction, WorkloadsBy};
+use crate::config::{AllowAction, WorkloadDispatch};
 use crate::endpoint::has_packet_rate;
 use crate::names::{EndpointChain, chain, endpoint_chain, host_endpoint};
 use crate::renderer::Renderer;
@@ -102,7 +102,7 @@ impl Renderer {
     pub(crate) fn passes_known_connections(&self) -> bool {
         let config = self.config();
         config.packet_filter.is_fast()
-            && config.workloads == WorkloadsBy::Name
+            && config.workloads == WorkloadDispatch::Name
             && config.filter_allow == AllowAction::Accept
     }
 
@@ -279,14 +279,14 @@ impl Bins {
         (chains, rules)
     }
 
-    /// The beginning by which a name is binned.
+    /// Returns the beginning of a name that determines its bin.
     fn bin<'a>(&self, name: &'a InterfaceName) -> &'a str {
         let name = name.as_str();
         &name[..name.len().min(self.common + 1)]
     }
 
-    /// The child chain of a bin and the pattern that leads there; `None` for a single name, and should there be no
-    /// legal name for the chain or the pattern.
+    /// Returns the child chain of a bin and the pattern that leads there; `None` for a single name,
+    /// or if the chain or the pattern has no legal name.
     fn child(&self, root: ChainName, infix: &str, bin: &[InterfaceName]) -> Option<(ChainName, InterfacePattern)> {
         let [first, _, ..] = bin else { return None };
         let prefix = self.bin(first);

@@ -4,8 +4,8 @@
 //! An address belongs to its workload on one interface only, and behind one port of it if that is a
 //! bridge. Its packets from any other place, to any other place, and before the address was found,
 //! are denied. Packets of unknown addresses on interfaces with a workload prefix are denied as
-//! well. As with names, a packet passes a rule for each bin and one for each address of its own
-//! bin, not one for each workload.
+//! well. As with names, a packet passes a rule for each bin and one for each address of its bin,
+//! not one for each workload.
 
 use tortie_model::{Cidr, Family};
 use tortie_netfilter::{Action, Chain, ChainName, ChainPrefix, IcmpType, InterfaceName, Matches, Rule, Side};
@@ -22,7 +22,7 @@ const NEIGHBOUR_DISCOVERY: [u8; 2] = [135, 136];
 /// Interface or bridge port at which a workload's address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "callers that discover workloads construct it")]
-pub struct WorkloadPlace {
+pub struct WorkloadAttachment {
     /// The interface that leads there.
     pub interface: InterfaceName,
     /// The port, if the interface is a bridge and the kernel makes the port of a packet available
@@ -39,7 +39,7 @@ pub struct WorkloadAddress {
     /// The name that the endpoint's chains have.
     pub endpoint: InterfaceName,
     /// Its place; `None` if unknown.
-    pub place: Option<WorkloadPlace>,
+    pub place: Option<WorkloadAttachment>,
 }
 
 impl Renderer {
@@ -58,7 +58,7 @@ impl Renderer {
         chains
     }
 
-    /// Child chains and, last, the root.
+    /// Returns child chains and, last, the root.
     fn address_tree(&self, family: Family, side: Side, addresses: &[WorkloadAddress]) -> Vec<Chain> {
         let root = match side {
             Side::Source => chain::FROM_WORKLOAD,
@@ -100,7 +100,7 @@ impl Renderer {
     fn of_address(&self, side: Side, address: &WorkloadAddress) -> Vec<Rule> {
         let of = || Matches::new().net(side, address.net);
         let mut rules = Vec::new();
-        if let Some(WorkloadPlace { interface, port }) = address.place {
+        if let Some(WorkloadAttachment { interface, port }) = address.place {
             let (found, target) = match side {
                 Side::Source => {
                     let found = of().in_interface(interface);
@@ -127,7 +127,8 @@ impl Renderer {
     }
 }
 
-/// The network of addresses that share a chain with these; `None` for networks that are larger.
+/// Returns the network of addresses that share a chain with these; `None` for networks that are
+/// larger.
 fn bin_of(net: Cidr) -> Option<Cidr> {
     let bits = match net.family() {
         Family::V4 => 32,

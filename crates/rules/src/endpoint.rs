@@ -11,7 +11,7 @@ use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, ho
 use crate::nflog::{Verdict, end_of_tier_prefix, nflog, no_profile_prefix};
 use crate::renderer::Renderer;
 
-/// When in a packet's life a chain's policies apply.
+/// Stage of a packet's path at which a chain's policies apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// To or from the endpoint; profiles come last.
@@ -53,7 +53,7 @@ struct EndpointPolicies<'a> {
 }
 
 impl Renderer {
-    /// The `filter` chains of a workload: to it, and from it.
+    /// Returns the `filter` chains of a workload: to it, and from it.
     #[must_use]
     pub fn workload_endpoint(
         &self,
@@ -92,7 +92,8 @@ impl Renderer {
         }
     }
 
-    /// The `filter` chains of a host endpoint: to it and from it, then forwarded to it and from it.
+    /// Returns the `filter` chains of a host endpoint: to it and from it, then forwarded to it and
+    /// from it.
     #[must_use]
     pub fn host_endpoint_filter(
         &self,
@@ -137,7 +138,7 @@ impl Renderer {
         self.endpoint(&kind, host_endpoint(&interface), EndpointPolicies { tiers, profiles, qos: None })
     }
 
-    /// The `mangle` chain of a host endpoint for pre-DNAT policy.
+    /// Returns the `mangle` chain of a host endpoint for pre-DNAT policy.
     #[must_use]
     pub fn host_endpoint_mangle_ingress(&self, interface: HostInterface, pre_dnat_tiers: &[TierGroups]) -> Chain {
         let kind = Kind {
@@ -155,7 +156,7 @@ impl Renderer {
         )
     }
 
-    /// The `raw` chains of a host endpoint for untracked policy: to it, and from it.
+    /// Returns the `raw` chains of a host endpoint for untracked policy: to it, and from it.
     #[must_use]
     pub fn host_endpoint_raw(&self, interface: HostInterface, untracked_tiers: &[TierGroups]) -> [Chain; 2] {
         [
@@ -179,7 +180,8 @@ impl Renderer {
         })
     }
 
-    /// The chain that marks a packet with its endpoint's number (IPVS); empty for an endpoint that got none.
+    /// Returns the chain that marks a packet with its endpoint's number (IPVS); it is empty for an
+    /// endpoint without a number.
     #[must_use]
     pub fn set_endpoint_mark(&self, interface: InterfaceName, mark: Option<MaskedMark>) -> Chain {
         let rules = mark.map(|mark| Rule::new(Action::SetMaskedMark(mark))).into_iter().collect();
@@ -339,7 +341,7 @@ impl QosLimits {
     }
 }
 
-/// Whether every packet in a direction counts towards a limit.
+/// Reports whether every packet in a direction counts towards a limit.
 pub(crate) fn has_packet_rate(qos: Option<&QosControls>, direction: Direction) -> bool {
     qos.is_some_and(|qos| QosLimits::new(qos, direction).packet_rate.is_some())
 }

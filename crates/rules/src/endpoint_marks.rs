@@ -46,7 +46,7 @@ impl EndpointMarks {
         Some(self.mark(number))
     }
 
-    /// The mark of an interface, if it has one.
+    /// Returns the mark of an interface, if it has one.
     #[must_use]
     pub fn get(&self, interface: InterfaceName) -> Option<MaskedMark> {
         self.marks.get(&interface).map(|number| self.mark(*number))
@@ -64,12 +64,12 @@ impl EndpointMarks {
     }
 }
 
-/// The bits of `number`, lowest first, on the bits of `mask`.
+/// Returns the bits of `number`, lowest first, on the bits of `mask`.
 fn spread(number: u32, mask: MarkBits) -> u32 {
     bits_of(mask).enumerate().filter(|(i, _)| number >> i & 1 == 1).fold(0, |mark, (_, bit)| mark | bit)
 }
 
-/// The inverse of [`spread`].
+/// Reverses [`spread`].
 fn number_of(mark: u32, mask: MarkBits) -> u32 {
     bits_of(mask).enumerate().filter(|(_, bit)| mark & bit != 0).fold(0, |number, (i, _)| number | 1 << i)
 }
@@ -78,13 +78,14 @@ fn bits_of(mask: MarkBits) -> impl Iterator<Item = u32> {
     (0..u32::BITS).map(|i| 1 << i).filter(move |bit| mask.get() & bit != 0)
 }
 
-/// FNV-1, 32 bits: multiply, then xor (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+/// Returns the FNV-1 hash, 32 bits: multiply, then xor
+/// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn fnv1(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
 }
 
 impl Renderer {
-    /// The chains that turn interfaces into marks, and marks into endpoint chains.
+    /// Returns the chains that turn interfaces into marks, and marks into endpoint chains.
     #[must_use]
     pub fn endpoint_mark_dispatch(
         &self,

@@ -12,7 +12,7 @@ mod raw;
 use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Table, kernel_chain};
 
-use crate::config::PolicyBy;
+use crate::config::PolicyBackend;
 use crate::names::chain;
 use crate::renderer::Renderer;
 
@@ -32,7 +32,7 @@ pub struct Hook {
 }
 
 impl Renderer {
-    /// All rules in the kernel's own chains, the same for both families.
+    /// Returns all rules in the kernel's own chains, the same for both families.
     #[must_use]
     pub fn hooks(&self) -> Vec<Hook> {
         use kernel_chain::{FORWARD, INPUT, OUTPUT, POSTROUTING, PREROUTING};
@@ -43,7 +43,7 @@ impl Renderer {
             rules: vec![Rule::new(Action::Jump(target))],
         };
         let (insert, append) = (HookPosition::Insert, HookPosition::Append);
-        if self.config().policy_by == PolicyBy::Programs {
+        if self.config().policy_backend == PolicyBackend::Programs {
             return self.hooks_beside_programs();
         }
         vec![
@@ -73,11 +73,11 @@ impl Renderer {
         ]
     }
 
-    /// The fixed chains of a table.
+    /// Returns the fixed chains of a table.
     #[must_use]
     pub fn fixed_chains(&self, table: Table, family: Family) -> Vec<Chain> {
         match table {
-            _ if self.config().policy_by == PolicyBy::Programs => self.chains_beside_programs(table, family),
+            _ if self.config().policy_backend == PolicyBackend::Programs => self.chains_beside_programs(table, family),
             Table::Raw => self.raw_chains(family),
             Table::Mangle => self.mangle_chains(family),
             Table::Nat => self.nat_chains(family),

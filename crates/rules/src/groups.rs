@@ -21,7 +21,7 @@ pub struct PolicyGroup {
 }
 
 impl PolicyGroup {
-    /// A group of these policies, in order of evaluation.
+    /// Returns a group of these policies, in order of evaluation.
     #[must_use]
     pub fn new(direction: Direction, selector: &str, policies: impl Into<Arc<[PolicyId]>>) -> Self {
         let policies = policies.into();
@@ -49,19 +49,19 @@ impl PolicyGroup {
             .collect()
     }
 
-    /// The direction that the policies govern.
+    /// Returns the direction that the policies govern.
     #[must_use]
     pub fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// The policies in order of evaluation, staged ones included.
+    /// Returns the policies in order of evaluation, staged ones included.
     #[must_use]
     pub fn policies(&self) -> &[PolicyId] {
         &self.policies
     }
 
-    /// The name of the group's own chain, should it need one.
+    /// Returns the name of the group's chain, if it needs one.
     #[must_use]
     pub fn chain_name(&self) -> ChainName {
         self.chain
@@ -79,7 +79,7 @@ impl PolicyGroup {
         self.enforced().nth(1).is_none()
     }
 
-    /// The chains that an endpoint jumps to for this group.
+    /// Returns the chains that an endpoint jumps to for this group.
     pub(crate) fn targets(&self) -> Vec<ChainName> {
         if self.is_inlined() {
             self.enforced().map(|id| policy_chain(self.direction, id)).collect()
@@ -115,7 +115,7 @@ impl TierGroups {
         }
     }
 
-    /// The groups of one direction.
+    /// Returns the groups of one direction.
     #[must_use]
     pub fn groups(&self, direction: Direction) -> &[PolicyGroup] {
         match direction {
@@ -126,7 +126,8 @@ impl TierGroups {
 }
 
 impl Renderer {
-    /// The chain of a group, the same in every table and family. Only groups that are not inlined are jumped to.
+    /// Returns the chain of a group, the same in every table and family. Other chains jump to it
+    /// only if the group is not inlined.
     #[must_use]
     pub fn policy_group(&self, group: &PolicyGroup) -> Chain {
         /// After how many policies the chain looks for a verdict; in between, each jump does.

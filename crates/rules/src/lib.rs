@@ -108,7 +108,7 @@
 //!     }
 //!     chains.into_iter().for_each(|chain| table.update_chain(Table::Filter, chain));
 //!     for (map, verdict) in renderer.workload_maps(interface, Some((AdminState::Active, None))) {
-//!         table.lead(Table::Filter, map, MapKey::Interface(interface), verdict);
+//!         table.set_verdict(Table::Filter, map, MapKey::Interface(interface), verdict);
 //!     }
 //!     let (id, client) = (IpSetId::from("s:clients"), Member::from("10.0.0.1/32".parse::<Cidr>()?));
 //!     table.replace_set(&id, ip_set_name(Family::V4, &id)?, SetType::HashNet, [client])?;
@@ -204,10 +204,11 @@ mod renderer;
 pub use arp::{arp_dispatch, arp_hook, arp_workload};
 pub use config::{
     AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig,
-    OpenStackConfig, PacketFilter, PolicyBy, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel, WorkloadsBy,
+    OpenStackConfig, PacketFilter, PolicyBackend, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel,
+    WorkloadDispatch,
 };
 pub use dispatch::HostDispatch;
-pub use dispatch_by_address::{WorkloadAddress, WorkloadPlace};
+pub use dispatch_by_address::{WorkloadAddress, WorkloadAttachment};
 pub use endpoint_marks::EndpointMarks;
 pub use fixed::Hook;
 pub use groups::{PolicyGroup, TierGroups};

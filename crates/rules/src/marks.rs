@@ -38,7 +38,7 @@ pub struct MarkMaskTooSmall {
 }
 
 impl Default for Marks {
-    /// The bits of [`Marks::DEFAULT_MASK`], without `WireGuard` and IPVS.
+    /// Returns the bits of [`Marks::DEFAULT_MASK`], without `WireGuard` and IPVS.
     fn default() -> Self {
         #[expect(clippy::panic, reason = "of the compiler, as the bits are constants")]
         const fn bits(bits: u32) -> MarkBits {
@@ -87,14 +87,14 @@ impl Marks {
         Ok(Self { accept, pass, drop, scratch0, scratch1, wireguard, endpoint, non_endpoint })
     }
 
-    /// The bits that are cleared before policy is applied. Drop is not among them: it never outlives the rule after
-    /// the one that sets it.
+    /// Returns the bits that are cleared before policy is applied. Drop is not included: it never
+    /// outlives the rule after the one that sets it.
     #[must_use]
     pub fn policy(&self) -> MarkBits {
         self.accept | self.pass | self.scratch0 | self.scratch1
     }
 
-    /// [`Marks::policy`] without accept.
+    /// Returns [`Marks::policy`] without accept.
     #[must_use]
     pub fn policy_but_accept(&self) -> MarkBits {
         self.pass | self.scratch0 | self.scratch1
@@ -106,7 +106,7 @@ impl Marks {
         self.accept | self.pass
     }
 
-    /// The two bits that match blocks work with.
+    /// Returns the two bits that match blocks use.
     #[must_use]
     pub fn scratch(&self) -> MarkBits {
         self.scratch0 | self.scratch1

@@ -153,8 +153,8 @@ impl EndpointChain {
     }
 }
 
-/// Name in chains of the interfaces of a host endpoint: that of the interface, or a pseudo interface for all of the host's
-/// (`felix/dataplane/linux/endpoint_mgr.go`).
+/// Returns the name of a host endpoint's interfaces in chains: the interface, or a pseudo interface
+/// for all of the host's (`felix/dataplane/linux/endpoint_mgr.go`).
 #[must_use]
 pub fn host_endpoint(interface: &HostInterface) -> &str {
     match interface {
@@ -163,7 +163,7 @@ pub fn host_endpoint(interface: &HostInterface) -> &str {
     }
 }
 
-/// A chain of the endpoint that has this interface.
+/// Returns the name of a chain of the endpoint with this interface.
 #[must_use]
 pub fn endpoint_chain(chain: EndpointChain, interface: &str) -> ChainName {
     ChainName::limited(chain.prefix(), interface)
@@ -174,7 +174,7 @@ pub(crate) fn full_endpoint_chain(chain: EndpointChain, interface: &str) -> Opti
     full_name(chain.prefix(), interface)
 }
 
-/// The chain of a policy's rules for one direction.
+/// Returns the name of the chain of a policy's rules for one direction.
 #[must_use]
 pub fn policy_chain(direction: Direction, id: &PolicyId) -> ChainName {
     ChainName::limited(policy_prefix(direction), &policy_id_text(id))
@@ -213,7 +213,7 @@ const fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'\\' | b'_' | b'.' | b'-')
 }
 
-/// The chain of a profile's rules for one direction.
+/// Returns the name of the chain of a profile's rules for one direction.
 #[must_use]
 pub fn profile_chain(direction: Direction, name: &ProfileName) -> ChainName {
     ChainName::limited(profile_prefix(direction), name.as_str())
@@ -228,7 +228,8 @@ const fn profile_prefix(direction: Direction) -> ChainPrefix {
     }
 }
 
-/// Of a chain of rules of a policy, a profile or a group of policies, for which direction they are.
+/// Returns the direction of a chain of a policy, a profile or a group of policies; `None` for other
+/// chains.
 #[must_use]
 pub fn direction_of(chain: ChainName) -> Option<Direction> {
     [Direction::Ingress, Direction::Egress].into_iter().find(|direction| {
@@ -237,8 +238,8 @@ pub fn direction_of(chain: ChainName) -> Option<Direction> {
     })
 }
 
-/// A policy's id as names and flow logs carry it: `kind/namespace/name` or `kind/name`, the kind short
-/// (`felix/types/policy_id.go`).
+/// Returns a policy's id as in names and flow logs: `kind/namespace/name` or `kind/name`, with the
+/// short form of the kind (`felix/types/policy_id.go`).
 #[must_use]
 pub fn policy_id_text(id: &PolicyId) -> String {
     let kind = id.kind.short_name();
@@ -254,8 +255,8 @@ const fn group_prefix(direction: Direction) -> ChainPrefix {
     }
 }
 
-/// The chain of a group of policies: a hash of the selector, the direction and all policies in order, staged ones
-/// included (`felix/rules/endpoints.go`).
+/// Returns the name of the chain of a group of policies: a hash of the selector, the direction and
+/// all policies in order, including staged ones (`felix/rules/endpoints.go`).
 #[must_use]
 pub fn group_chain(direction: Direction, selector: &str, policies: &[PolicyId]) -> ChainName {
     /// Length that fits behind the prefix.

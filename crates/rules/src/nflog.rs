@@ -54,8 +54,8 @@ const fn letter(direction: Direction) -> char {
     }
 }
 
-/// The prefix of a rule: `API0|np/default/web` for the first rule of a policy. `owner` is the policy's id text or the
-/// profile's name.
+/// Returns the prefix of a rule: `API0|np/default/web` for the first rule of a policy. `owner` is
+/// the policy's id text or the profile's name.
 #[must_use]
 pub fn rule_prefix(verdict: Verdict, kind: OwnerKind, direction: Direction, index: usize, owner: &str) -> String {
     limited(format!("{}{}{}{index}|{owner}", verdict.letter(), kind.letter(), letter(direction)))
@@ -68,7 +68,7 @@ pub fn end_of_tier_prefix(verdict: Verdict, direction: Direction, tier: &TierNam
     limited(format!("{}{}{}|{tier}", verdict.letter(), OwnerKind::Policy.letter(), letter(direction)))
 }
 
-/// The prefix of a packet that no profile allowed: `DRI` or `DRE`.
+/// Returns the prefix of a packet that no profile allowed: `DRI` or `DRE`.
 #[must_use]
 pub fn no_profile_prefix(direction: Direction) -> String {
     format!("{}{}{}", Verdict::Deny.letter(), OwnerKind::Profile.letter(), letter(direction))
@@ -174,7 +174,7 @@ fn limited(prefix: String) -> String {
     format!("{head}{}_{tail}", limited_id("", &prefix, HASH))
 }
 
-/// The action that copies a packet to the listener of a direction.
+/// Returns the action that copies a packet to the listener of a direction.
 pub(crate) fn nflog(direction: Direction, prefix: &str) -> Action {
     let group = match direction {
         Direction::Ingress => NFLOG_GROUP_INGRESS,

@@ -96,8 +96,8 @@ impl Owner<'_> {
 }
 
 impl Renderer {
-    /// The chains of a policy in one family, the same for every table; `None` for a staged policy, which is never
-    /// programmed.
+    /// Returns the chains of a policy in one family, the same for every table; `None` for a staged
+    /// policy, which is never programmed.
     #[must_use]
     pub fn policy(&self, id: &PolicyId, policy: &desired::Policy, family: Family) -> Option<PolicyChains> {
         if id.kind.is_staged() {
@@ -119,7 +119,7 @@ impl Renderer {
         Some(self.both(&policy.inbound, &policy.outbound, &name, context, chain_name))
     }
 
-    /// The chains of a profile in one family.
+    /// Returns the chains of a profile in one family.
     #[must_use]
     pub fn profile(&self, name: &ProfileName, profile: &desired::Profile, family: Family) -> PolicyChains {
         let context = |direction| Context {
@@ -234,8 +234,8 @@ impl Renderer {
         let number = u32::try_from(index).expect("a policy has fewer than 2^32 rules");
         let allows = matches!(action, RuleAction::Unspecified | RuleAction::Allow);
         for made in rendered.iter_mut().skip(start) {
-            // Without them, packets continue with the rules behind. At most, these allow the
-            // packets as well.
+            // Without these rules, their packets continue with the rules behind, which can at most
+            // allow them as well.
             made.opens = allows.then_some(number);
             for (key, value) in &annotations {
                 made.add_comment(format!("{key}={value}"));
@@ -268,7 +268,7 @@ impl Renderer {
                 return;
             }
         };
-        let told = (self.config().flow_logs && !context.untracked).then(|| {
+        let nflog_action = (self.config().flow_logs && !context.untracked).then(|| {
             let (kind, owner) = match context.owner {
                 Owner::Policy(id, _) => (OwnerKind::Policy, policy_id_text(id)),
                 Owner::Profile(name) => (OwnerKind::Profile, name.to_string()),
@@ -279,14 +279,14 @@ impl Renderer {
         if self.config().packet_filter.is_fast() {
             rules.push(Rule::when(
                 matches,
-                Action::Several([Some(set), told, Some(last)].into_iter().flatten().collect()),
+                Action::Several([Some(set), nflog_action, Some(last)].into_iter().flatten().collect()),
             ));
             return;
         }
         // One match, then several actions: the mark carries the result between the rules.
         rules.push(Rule::when(matches, set));
         let matched = || Matches::new().mark_set(mark);
-        rules.extend(told.map(|told| Rule::when(matched(), told)));
+        rules.extend(nflog_action.map(|action| Rule::when(matched(), action)));
         rules.push(Rule::when(matched(), last));
     }
 }

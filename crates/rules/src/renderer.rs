@@ -3,7 +3,7 @@
 use tortie_model::{Family, IpSetId};
 use tortie_netfilter::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
 
-use crate::config::{RulesConfig, WorkloadsBy};
+use crate::config::{RulesConfig, WorkloadDispatch};
 use crate::marks::Marks;
 use crate::names;
 
@@ -17,13 +17,13 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// A renderer for this configuration.
+    /// Returns a renderer for this configuration.
     #[must_use]
     pub const fn new(config: RulesConfig) -> Self {
         Self { config }
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &RulesConfig {
         &self.config
@@ -37,35 +37,35 @@ impl Renderer {
         self.config.deny.action()
     }
 
-    /// `Drop …` or `Reject …`, as the configuration has it.
+    /// Returns `Drop …` or `Reject …`, according to the configuration.
     pub(crate) fn deny_comment(&self, rest: &str) -> String {
         format!("{} {rest}", self.config.deny.word())
     }
 
-    /// The interfaces of workloads, one pattern for each configured prefix.
+    /// Returns the interfaces of workloads, one pattern for each configured prefix.
     pub(crate) fn workload_interfaces(&self) -> impl Iterator<Item = InterfacePattern> + '_ {
         self.config.workload_prefixes.iter().copied().map(InterfacePattern::prefix)
     }
 
     /// Returns the matches for packets of workloads, of which any may hold: the interface's name,
-    /// and with [`WorkloadsBy::Address`] the address.
+    /// and with [`WorkloadDispatch::Address`] the address.
     pub(crate) fn workload_packets(&self, family: Family, side: Side) -> Vec<Matches> {
         let by_name = self.workload_interfaces().map(|cali| match side {
             Side::Source => Matches::new().in_interface(cali),
             Side::Destination => Matches::new().out_interface(cali),
         });
-        let by_address = matches!(self.config.workloads, WorkloadsBy::Address)
+        let by_address = matches!(self.config.workloads, WorkloadDispatch::Address)
             .then(|| Matches::new().ip_set(side, static_set(family, names::static_set::LOCAL_WORKLOADS)));
         by_name.chain(by_address).collect()
     }
 
-    /// `action` if policy has accepted the packet.
+    /// Returns a rule that applies `action` if policy has accepted the packet.
     pub(crate) fn if_accepted(&self, action: Action) -> Rule {
         Rule::when(Matches::new().mark_set(self.marks().accept), action)
     }
 }
 
-/// The kernel's name of a set that is part of the program.
+/// Returns the kernel's name of a set that is part of the program.
 #[expect(clippy::expect_used, reason = "the ids of `names::static_set` are all legal")]
 pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
     names::ip_set_name(family, &IpSetId::from(id)).expect("the id of a static set is a legal name")

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::expr::{MAX_DEPTH, MAX_LABEL_LENGTH, MAX_TERMS};
 
-/// Why a text is not a selector, and where.
+/// The reason why a text is not a selector, with its position.
 ///
 /// `Display` is one line without the place; [`ParseError::render`] shows the text with the place
 /// underlined.
@@ -81,7 +81,7 @@ pub enum ParseErrorKind {
         /// The text found instead of `)`.
         found: Found,
     },
-    /// A blank before the parenthesis of `has(`, `all(` or `global(`.
+    /// Space between `has`, `all` or `global` and its parenthesis.
     DetachedCall {
         /// `has`, `all` or `global`.
         function: &'static str,
@@ -240,7 +240,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// A name or word that is cut when it would drown the message.
+/// A name or word for an error message, cut after 80 characters.
 struct Shortened<'a>(&'a str);
 
 impl fmt::Display for Shortened<'_> {

@@ -195,7 +195,7 @@ pub enum Expr {
     Or(Vec<Expr>),
 }
 
-/// Why an [`Expr`] that was built by hand is not a selector.
+/// The reason why an [`Expr`] that was built by code is not a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExprError {
@@ -222,7 +222,8 @@ pub enum ExprError {
 }
 
 impl Expr {
-    /// Returns the conjunction of `operands`: `all()` of none, the operand itself of one.
+    /// Returns the conjunction of `operands`: `all()` without operands, and a single operand
+    /// itself.
     #[must_use]
     pub fn and(operands: impl IntoIterator<Item = Expr>) -> Expr {
         let mut operands: Vec<Expr> = operands.into_iter().collect();
@@ -232,7 +233,8 @@ impl Expr {
         operands.pop().unwrap_or(Expr::All)
     }
 
-    /// Returns the disjunction of `operands`: `!all()` of none, the operand itself of one.
+    /// Returns the disjunction of `operands`: `!all()` without operands, and a single operand
+    /// itself.
     #[must_use]
     pub fn or(operands: impl IntoIterator<Item = Expr>) -> Expr {
         let mut operands: Vec<Expr> = operands.into_iter().collect();

@@ -33,8 +33,8 @@
 //! | `l contains 'v'`, `l starts with 'v'`, `l ends with 'v'` | `l` is present and its value has that part |
 //! | `!x`, `x && y`, `x \|\| y`, `(x)` | not, and, or, grouping; `!` binds tightest, `\|\|` loosest |
 //!
-//! Labels are 1 to 512 of `A–Z a–z 0–9 _ . / -`. Strings stand in `"` or `'` and have no escapes.
-//! Only spaces and tabs separate words.
+//! Labels are 1 to 512 of `A–Z a–z 0–9 _ . / -`. Strings are quoted by `"` or `'` and have no
+//! escapes. Only spaces and tabs separate words.
 //!
 //! Syntax, canonical form and ids are exactly those of Calico (`libcalico-go/lib/selector`),
 //! because the ids become part of IP set names. Two limits are stricter: more than [`MAX_DEPTH`]

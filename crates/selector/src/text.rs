@@ -8,7 +8,7 @@ pub(crate) fn same(a: &str, b: &str) -> bool {
     if a.len() != b.len() {
         return false;
     }
-    // Two words that may overlap cover a text of one to two words.
+    // Two machine words, which may overlap, cover a text of one to two machine words.
     match a.len() {
         0 => true,
         1..4 => a[0] == b[0] && a[a.len() / 2] == b[a.len() / 2] && a[a.len() - 1] == b[a.len() - 1],

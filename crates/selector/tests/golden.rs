@@ -18,7 +18,7 @@ fn str_of(value: &Value) -> &str {
 }
 
 #[test]
-fn valid_and_invalid_are_told_apart() {
+fn valid_and_invalid_selectors_are_distinguished() {
     let recorded = recorded();
     golden::assert_count("selectors", recorded.len(), 529);
     for entry in &recorded {

@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn a_difference_is_what_its_spelling_says(selected in model(), excepted in model(), labels in labels()) {
+    fn a_difference_matches_its_written_form(selected in model(), excepted in model(), labels in labels()) {
         let written = |model: &Model| {
             let mut text = String::new();
             model.write(&mut || 0, &mut text);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tortie_config::Shown;
+use tortie_config::FormatValue;
 use tortie_linux::Life;
 
 use crate::escape;
@@ -168,7 +168,7 @@ impl Health {
         let mut table = format!("{:<28}{:<14}{:<8}{:<8}DETAIL\n", "COMPONENT", "TIMEOUT", "LIVE", "READY");
         for (reporter, timeout, condition) in self.timed_conditions() {
             all_good &= good(&condition);
-            let timeout = if timeout.is_zero() { "-".into() } else { timeout.shown() };
+            let timeout = if timeout.is_zero() { "-".into() } else { timeout.format_value() };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 table,

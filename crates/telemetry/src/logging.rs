@@ -56,7 +56,7 @@ pub fn follow(settings: &LogSettings) {
         let _ = handle.modify(|level| *level = settings.most_verbose());
     }
     for problem in problems {
-        tracing::error!("{problem}");
+        tracing::error!(%problem, "a log destination cannot be opened");
     }
 }
 

@@ -56,7 +56,7 @@ fn seconds(stat: &str, index: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_process_tells_what_it_takes() {
+    fn the_process_exposes_its_resource_usage() {
         let text = super::expose();
         let value = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

@@ -60,10 +60,10 @@ pub fn text(crate_folder: &str, name: &str) -> Option<String> {
 /// If the data are the crate's own and the numbers differ.
 #[track_caller]
 #[expect(clippy::needless_pass_by_value, reason = "as with `assert_eq!`, callers need not borrow")]
-pub fn assert_count<T: Debug + PartialEq<U>, U: Debug>(what: &str, found: T, expected: U) {
+pub fn assert_count<T: Debug + PartialEq<U>, U: Debug>(name: &str, found: T, expected: U) {
     if other_folder().is_some() {
-        println!("{what}: {found:?}");
+        println!("{name}: {found:?}");
     } else {
-        assert_eq!(found, expected, "{what}");
+        assert_eq!(found, expected, "{name}");
     }
 }

@@ -62,7 +62,7 @@ impl Skb {
 
 /// Result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketOutcome {
     /// Accepted in this table, by ACCEPT or an address translation.
     Accepted,
     /// Dropped.
@@ -77,7 +77,7 @@ pub enum Fate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
     /// The result.
-    pub fate: Fate,
+    pub outcome: PacketOutcome,
     /// The mark at the end.
     pub mark: u32,
     /// Whether it was excluded from conntrack.
@@ -133,7 +133,7 @@ pub struct Tables {
 /// Control flow at the end of a chain.
 enum Flow {
     Return,
-    End(Fate),
+    End(PacketOutcome),
 }
 
 impl Tables {
@@ -181,7 +181,7 @@ impl Tables {
             tables: self,
             skb: skb.clone(),
             walk: Walk {
-                fate: Fate::Returned,
+                outcome: PacketOutcome::Returned,
                 mark: skb.mark,
                 untracked: false,
                 logs: Vec::new(),
@@ -190,8 +190,8 @@ impl Tables {
             },
             above: Vec::new(),
         };
-        if let Flow::End(fate) = walker.chain(start)? {
-            walker.walk.fate = fate;
+        if let Flow::End(outcome) = walker.chain(start)? {
+            walker.walk.outcome = outcome;
         }
         walker.walk.mark = walker.skb.mark;
         Ok(walker.walk)
@@ -251,7 +251,7 @@ impl Walker<'_> {
             Action::Dispatch { by, map } => match self.dispatched(*by, *map) {
                 Some(MapVerdict::Jump(target)) => self.jump(target),
                 Some(MapVerdict::Goto(target)) => self.chain(target).map(Some),
-                Some(MapVerdict::Accept) => Ok(Some(Flow::End(Fate::Accepted))),
+                Some(MapVerdict::Accept) => Ok(Some(Flow::End(PacketOutcome::Accepted))),
                 None => Ok(None),
             },
             Action::Several(actions) => {
@@ -315,17 +315,17 @@ impl Walker<'_> {
 
     /// Executes an action other than jump, goto and return. Returns the result if the action ends
     /// the walk.
-    fn act(&mut self, action: &Action) -> Option<Fate> {
+    fn act(&mut self, action: &Action) -> Option<PacketOutcome> {
         match action {
             Action::Accept | Action::Dnat { .. } | Action::Snat { .. } | Action::Masquerade { .. } => {
-                return Some(Fate::Accepted);
+                return Some(PacketOutcome::Accepted);
             }
-            Action::Drop => return Some(Fate::Dropped),
-            Action::Reject(with) => return Some(Fate::Rejected(*with)),
+            Action::Drop => return Some(PacketOutcome::Dropped),
+            Action::Reject(with) => return Some(PacketOutcome::Rejected(*with)),
             Action::RejectConnectionsAbove(limit) => {
                 let opens = self.skb.packet.protocol == 6 && self.skb.conntrack.contains(&ConntrackState::New);
                 if opens && self.skb.open_connections > *limit {
-                    return Some(Fate::Rejected(RejectWith::TcpReset));
+                    return Some(PacketOutcome::Rejected(RejectWith::TcpReset));
                 }
             }
             Action::ClearMark(bits) => self.skb.mark &= !bits.get(),
@@ -340,7 +340,7 @@ impl Walker<'_> {
             }
             Action::DropAboveRate(_) => {
                 if !self.skb.within_rates {
-                    return Some(Fate::Dropped);
+                    return Some(PacketOutcome::Dropped);
                 }
             }
             Action::NoTrack => self.walk.untracked = true,

@@ -54,7 +54,7 @@ use tortie_model::Direction;
 use tortie_rules::RulesConfig;
 use tortie_testkit::{
     evaluator::{Layer, Verdict},
-    walker::{Fate, Skb, Walk},
+    walker::{PacketOutcome, Skb, Walk},
 };
 
 use crate::{
@@ -78,23 +78,23 @@ const QUESTIONS: [Question; 11] = [
 ];
 
 /// Returns the verdict of a walk's result. If the chain returns, the accept mark decides.
-fn verdict(fate: Fate, mark: u32, accept: u32) -> Verdict {
-    match fate {
-        Fate::Accepted => Verdict::Allow,
-        Fate::Dropped | Fate::Rejected(_) => Verdict::Deny,
-        Fate::Returned if mark & accept != 0 => Verdict::Allow,
-        Fate::Returned => Verdict::Undecided,
+fn verdict(outcome: PacketOutcome, mark: u32, accept: u32) -> Verdict {
+    match outcome {
+        PacketOutcome::Accepted => Verdict::Allow,
+        PacketOutcome::Dropped | PacketOutcome::Rejected(_) => Verdict::Deny,
+        PacketOutcome::Returned if mark & accept != 0 => Verdict::Allow,
+        PacketOutcome::Returned => Verdict::Undecided,
     }
 }
 
 /// Result of a walker for a packet.
 #[derive(Debug)]
 struct Walked {
-    fate: Fate,
+    outcome: PacketOutcome,
     mark: u32,
     untracked: bool,
     /// The rules on the way.
-    how: String,
+    path: String,
 }
 
 /// Compares the results of a walker with the verdicts of a scenario.
@@ -112,16 +112,16 @@ fn check_walks(
     let accept = config.marks.accept.get();
     for packet in &scenario.packets {
         for question in QUESTIONS {
-            let meant = question.evaluate(&scenario.state, packet).map_err(|error| fail(error.to_string()))?;
+            let expected = question.evaluate(&scenario.state, packet).map_err(|error| fail(error.to_string()))?;
             let mut skb = Skb::new(*packet, "eth9", "eth9");
             // Mark bits left by earlier chains must not matter.
             skb.mark = accept | config.marks.pass.get() | 0xf;
             let walked = walk(question, &skb)?;
-            let rendered = verdict(walked.fate, walked.mark, accept);
-            if rendered != meant {
+            let rendered = verdict(walked.outcome, walked.mark, accept);
+            if rendered != expected {
                 return Err(fail(format!(
-                    "{question:?}, {packet}: means {meant:?}, rendered {rendered:?} by {}",
-                    walked.how
+                    "{question:?}, {packet}: means {expected:?}, rendered {rendered:?} by {}",
+                    walked.path
                 )));
             }
             if walked.mark & 0xf != 0xf {
@@ -130,11 +130,11 @@ fn check_walks(
             let mut in_state = |state| -> Result<Verdict, TestCaseError> {
                 skb.conntrack = BTreeSet::from([state]);
                 let walked = walk(question, &skb)?;
-                Ok(verdict(walked.fate, walked.mark, accept))
+                Ok(verdict(walked.outcome, walked.mark, accept))
             };
             if question.is_untracked() {
-                if walked.untracked != (meant == Verdict::Allow) {
-                    return Err(fail(format!("{packet}: {meant:?}, but untracked: {}", walked.untracked)));
+                if walked.untracked != (expected == Verdict::Allow) {
+                    return Err(fail(format!("{packet}: {expected:?}, but untracked: {}", walked.untracked)));
                 }
             } else if question != Question::InactiveWorkload {
                 if in_state(ConntrackState::Established)? != Verdict::Allow {
@@ -156,9 +156,9 @@ fn check(scenario: &Scenario, spoil: impl Fn(Chain) -> Chain) -> Result<(), Test
     check_walks(scenario, &config, &|question, skb| {
         let (tables, start) = chains.enter(question, skb.packet.is_ipv4());
         let walk = tables.walk(start, skb);
-        let Walk { fate, mark, untracked, path, .. } =
+        let Walk { outcome, mark, untracked, path, .. } =
             walk.map_err(|error| TestCaseError::fail(format!("{question:?}: {error}")))?;
-        Ok(Walked { fate, mark, untracked, how: format!("{path:?}") })
+        Ok(Walked { outcome, mark, untracked, path: format!("{path:?}") })
     })
 }
 
@@ -173,7 +173,7 @@ fn runner(cases: u32, max_shrink_iters: u32) -> TestRunner {
 }
 
 #[test]
-fn rendered_chains_mean_what_the_policies_mean() {
+fn rendered_chains_have_the_verdicts_of_the_policies() {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100);
     if let Err(error) = runner(cases, 3000).run(&scenarios(), |scenario| check(&scenario, |chain| chain)) {
         panic!("{error}");
@@ -182,7 +182,7 @@ fn rendered_chains_mean_what_the_policies_mean() {
 
 /// Checks that the test detects each of these defects.
 #[test]
-fn known_defects_are_noticed() {
+fn known_defects_are_detected() {
     let config = config();
     let (scratch1, pass, accept) = (config.marks.scratch1, config.marks.pass, config.marks.accept);
     let without = |chain: Chain, drop: &dyn Fn(&tortie_iptables::Rule) -> bool| {

@@ -54,13 +54,13 @@ pub struct Changes {
     graph: Graph,
     watching: Watching,
     input: Vec<InputProblem>,
-    told: Vec<ClusterProblem>,
+    reported: Vec<ClusterProblem>,
     waiting: VecDeque<Change>,
 }
 
 impl Changes {
     pub(crate) fn new(graph: Graph, watching: Watching) -> Self {
-        Self { graph, watching, input: Vec::new(), told: Vec::new(), waiting: VecDeque::new() }
+        Self { graph, watching, input: Vec::new(), reported: Vec::new(), waiting: VecDeque::new() }
     }
 
     /// Returns a handle that asks the source to send everything again, as when it may have missed
@@ -89,8 +89,8 @@ impl Changes {
         let desired = self.graph.take_changes();
         let input = self.input.iter().cloned().map(ClusterProblem::Input);
         let problems: Vec<ClusterProblem> = input.chain(self.graph.problems().map(ClusterProblem::Ignored)).collect();
-        if problems != self.told {
-            self.told.clone_from(&problems);
+        if problems != self.reported {
+            self.reported.clone_from(&problems);
             self.waiting.push_back(Change::Problems(problems));
         }
         if !desired.is_empty() {

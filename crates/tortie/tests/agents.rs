@@ -49,10 +49,10 @@ impl Pod {
     }
 }
 
-fn until(what: &str, told: &Mutex<Vec<String>>, done: impl Fn() -> bool) {
+fn until(condition: &str, log: &Mutex<Vec<String>>, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < end, "waiting until {what}: {:?}", told.lock().unwrap());
+        assert!(Instant::now() < end, "waiting until {condition}: {:?}", log.lock().unwrap());
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -62,19 +62,19 @@ tortie_lab::kernel_test! {
         let node = Arc::new(Namespace::new().unwrap());
         node.shell("sysctl -qw net.ipv4.ip_forward=1").unwrap();
         let (web, api, db) = (Pod::new(&node, "veth", 1), Pod::new(&node, "veth", 2), Pod::new(&node, "veth", 3));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        until("pods are connected", &told, || web.reaches(&db) && api.reaches(&db));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        until("pods are connected", &log, || web.reaches(&db) && api.reaches(&db));
 
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/demo");
-        let (on, telling) = (Arc::clone(&node), Arc::clone(&told));
+        let (on, shared_log) = (Arc::clone(&node), Arc::clone(&log));
         thread::spawn(move || {
             // Processes that this thread starts are on the node.
             on.enter().unwrap();
-            let tell = |line| telling.lock().unwrap().push(line);
-            cni_agent::enforce(directory, "demo-node", tell).unwrap();
+            let print = |line| shared_log.lock().unwrap().push(line);
+            cni_agent::enforce(directory, "demo-node", print).unwrap();
         });
-        until("the web server is kept from the database", &told, || !web.reaches(&db));
-        assert!(api.reaches(&db), "{:?}", told.lock().unwrap());
+        until("the web server is kept from the database", &log, || !web.reaches(&db));
+        assert!(api.reaches(&db), "{:?}", log.lock().unwrap());
         let rules = node.shell("iptables-nft-save -t filter").unwrap();
         assert!(rules.contains("NetworkPolicy shop/db-clients ingress"), "{rules}");
     }

@@ -70,7 +70,7 @@ fn configuration_counts() {
 }
 
 #[test]
-fn what_cannot_be_used_is_a_problem() {
+fn unusable_objects_are_problems() {
     let state = node().read_yaml("apiVersion: v1\nkind: Namespace\nmetadata: {name: NotAName}\n");
     let [problem @ ClusterProblem::Input(_), ClusterProblem::Ignored(_)] = state.problems() else {
         panic!("{:?}", state.problems())
@@ -92,12 +92,12 @@ fn changes_of_a_source_add_up_to_its_state() {
     let is_policy = |update: &&Update| matches!(update.key(), Key::Policy(_));
     let policies: Vec<Key> = updates.iter().filter(is_policy).map(Update::key).collect();
     assert!(!policies.is_empty());
-    let (told, gone) = (updates.clone(), policies);
+    let (all, removed) = (updates.clone(), policies);
     let source = from_fn("scripted", move |feed| {
         feed.unavailable("it is starting")?;
-        feed.tell_all(told)?;
+        feed.send_all(all)?;
         feed.available()?;
-        feed.tell_now(gone.into_iter().map(Update::delete))
+        feed.send_now(removed.into_iter().map(Update::delete))
     });
     let changes: Vec<Change> = node().watch(source).unwrap().collect();
     let desired = changes.iter().filter_map(|change| match change {
@@ -112,7 +112,7 @@ fn changes_of_a_source_add_up_to_its_state() {
 
 #[test]
 fn a_datastore_without_the_flag_is_ready() {
-    let source = from_fn("scripted", |feed| feed.tell_all([Update::Ready(None)]));
+    let source = from_fn("scripted", |feed| feed.send_all([Update::Ready(None)]));
     let all: Vec<Change> = node().watch(source).unwrap().collect();
     let not_ready = |change: &Change| match change {
         Change::Desired(updates) => updates.contains(&DesiredUpdate::DatastoreNotReady),

@@ -74,9 +74,9 @@ fn without_a_kubeconfig_that_can_be_used_it_ends() {
         (&[][..], "no kubeconfig: $KUBECONFIG is not set"),
         (&["--kubeconfig", "/nowhere/admin.conf"], "/nowhere/admin.conf"),
     ] {
-        let (code, told) = run(kubeconfig);
-        assert_eq!(code, Some(1), "{told}");
-        assert!(told.contains("Kubernetes cannot be followed") && told.contains(expected), "{told}");
+        let (code, printed) = run(kubeconfig);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains("Kubernetes cannot be followed") && printed.contains(expected), "{printed}");
     }
 }
 
@@ -369,7 +369,7 @@ fn addresses_that_have_leaked_are_released() {
 
 /// The roles in `deploy/controller.yaml` allow the controller's requests, and nothing else.
 #[test]
-fn roles_allow_exactly_what_is_done() {
+fn roles_allow_exactly_the_performed_requests() {
     let mut followed: Vec<String> = FOLLOWED
         .iter()
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))

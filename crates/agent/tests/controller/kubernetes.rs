@@ -143,7 +143,7 @@ fn at_rest(controller: &Controller) {
 }
 
 #[test]
-fn what_has_leaked_is_released_after_its_time() {
+fn leaked_addresses_are_released_after_the_grace_period() {
     let cluster = Cluster::new(HOUR, &json!({}));
     let gone: Vec<Value> = (2..40).map(|n| pod_of(&format!("gone-{n}"), "n1")).collect();
     cluster.block(0, "n1", &[&[pod_of("alive", "n1"), tunnel_of("n1")], &gone[..]].concat());
@@ -188,7 +188,7 @@ fn what_has_leaked_is_released_after_its_time() {
 }
 
 #[test]
-fn what_a_node_had_is_released_with_it() {
+fn addresses_of_a_deleted_node_are_released() {
     let cluster = Cluster::new(HOUR, &json!({}));
     cluster.node("n2", &json!({}));
     cluster.block(0, "n1", &[pod_of("stays", "n1"), tunnel_of("n1")]);
@@ -214,7 +214,7 @@ fn what_a_node_had_is_released_with_it() {
 
 /// State of controllers that were killed between two writes is cleaned up.
 #[test]
-fn what_was_left_half_done_is_finished() {
+fn interrupted_releases_are_completed() {
     let cluster = Cluster::new(HOUR, &json!({}));
     cluster.block(0, "n1", &[tunnel_of("n1")]);
     // Blocks marked for deletion, with and without an affinity.
@@ -360,9 +360,9 @@ fn a_configuration_is_made_and_policies_are_left_alone() {
 /// The roles in `deploy/controller-kubernetes.yaml` allow the controller's requests, and nothing
 /// else.
 #[test]
-fn roles_allow_exactly_what_is_done() {
+fn roles_allow_exactly_the_performed_requests() {
     let manifest = "controller-kubernetes.yaml";
-    let right = |verb: &str, what: &str| format!("{verb} crd.projectcalico.org/{what} null");
+    let right = |verb: &str, resource: &str| format!("{verb} crd.projectcalico.org/{resource} null");
     let written = [
         ("ipamblocks", &["get", "update", "delete"][..]),
         ("blockaffinities", &["get", "update", "delete"]),
@@ -374,7 +374,7 @@ fn roles_allow_exactly_what_is_done() {
     let mut expected: Vec<String> = followed_in_kubernetes()
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
         .chain(["get /nodes null", "get /pods null"].map(str::to_owned))
-        .chain(written.iter().flat_map(|(what, verbs)| verbs.iter().map(move |verb| right(verb, what))))
+        .chain(written.iter().flat_map(|(resource, verbs)| verbs.iter().map(move |verb| right(verb, resource))))
         .collect();
     expected.sort();
     assert_eq!(rules(manifest, "ClusterRole"), expected);

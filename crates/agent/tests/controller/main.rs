@@ -89,10 +89,10 @@ impl Drop for Controller {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < until, "not in time: {what}");
+        assert!(Instant::now() < until, "not in time: {condition}");
         thread::sleep(Duration::from_millis(50));
     }
 }

@@ -84,9 +84,9 @@ fn resources_are_found_by_kind_namespace_name_and_labels() {
 }
 
 #[test]
-fn what_is_asked_for_and_not_there_is_told() {
+fn missing_resources_are_reported() {
     let world = world();
-    let mut told = Vec::new();
+    let mut errors = Vec::new();
     for args in [
         &["get", "foo"][..],
         &["get", "gnpp"],
@@ -105,24 +105,25 @@ fn what_is_asked_for_and_not_there_is_told() {
         let output = world.tortie(args);
         assert_eq!(text(&output.stdout), "", "{args:?}");
         // The list is printed once.
-        let said = text(&output.stderr);
-        let said = if args.contains(&"gnpp") { said.lines().take(1).collect() } else { said.trim_end().to_owned() };
-        told.push(format!("$ tortie {}\n{said}\n({})\n", args.join(" "), output.status.code().unwrap()));
+        let message = text(&output.stderr);
+        let message =
+            if args.contains(&"gnpp") { message.lines().take(1).collect() } else { message.trim_end().to_owned() };
+        errors.push(format!("$ tortie {}\n{message}\n({})\n", args.join(" "), output.status.code().unwrap()));
     }
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(errors.join("\n"));
 }
 
 #[test]
-fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
+fn deleted_resources_are_not_recreated_from_an_old_version() {
     let world = world();
     let shown = good(&world.tortie(&["get", "np", "web", "-n", "shop", "-o", "yaml"])).to_owned();
     good(&world.tortie(&["delete", "np", "web", "-n", "shop"]));
     for args in [&["apply"][..], &["apply", "--dry-run"], &["replace"]] {
         let output = world.tortie_reading(&[args, &["-f", "-"]].concat(), &shown);
-        let said = bad(&output);
-        let version = said.split("version ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        let message = bad(&output);
+        let version = message.split("version ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
         insta::allow_duplicates! {
-            insta::assert_snapshot!(said.replace(version, "N"), @"stdin:1:1: NetworkPolicy/shop/web does not exist any more, and version N of it was to be replaced; to create it, apply it without metadata.resourceVersion");
+            insta::assert_snapshot!(message.replace(version, "N"), @"stdin:1:1: NetworkPolicy/shop/web does not exist any more, and version N of it was to be replaced; to create it, apply it without metadata.resourceVersion");
         }
     }
     assert_eq!(world.spec("web"), Value::Null);
@@ -243,7 +244,7 @@ fn labels_are_changed() {
 }
 
 #[test]
-fn what_is_deleted_or_staged_can_be_tried_first() {
+fn deletions_and_staged_policies_can_be_tried_first() {
     let world = world();
     let file = world.file("policies.yaml", POLICIES);
     let expected = "GlobalNetworkSet/office deleted (dry run)\nNetworkPolicy/shop/db deleted (dry run)\n\
@@ -265,7 +266,7 @@ fn what_is_deleted_or_staged_can_be_tried_first() {
 }
 
 #[test]
-fn what_is_written_is_validated_without_a_datastore() {
+fn writes_are_validated_without_a_datastore() {
     let tortie = |args: &[&str], text: &str| {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tortie"))
             // No server listens on this port.
@@ -345,7 +346,7 @@ fn several_resources_are_labelled_and_deleted_by_labels() {
 }
 
 #[test]
-fn what_files_name_is_shown_as_it_is_kept() {
+fn resources_that_files_name_are_shown_as_stored() {
     let world = world();
     let changed = POLICIES.replace("order: 10", "order: 99") + "---\n" + POLICIES.rsplit("---").next().unwrap();
     let file = world.file("policies.yaml", &changed);
@@ -365,7 +366,7 @@ fn what_files_name_is_shown_as_it_is_kept() {
 }
 
 #[test]
-fn what_belongs_elsewhere_is_told_where() {
+fn kubernetes_resources_are_refused_with_their_place() {
     let world = World::new(EtcdOptions::default());
     let objects = "
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a, namespace: b}, spec: {podSelector: {}}}

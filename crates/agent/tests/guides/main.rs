@@ -39,7 +39,7 @@ impl Managed {
 }
 
 tortie_lab::kernel_test! {
-    fn a_host_is_protected_as_the_guide_says() {
+    fn the_guide_on_host_protection_holds() {
         use std::io::{Read as _, Write as _};
         use std::net::{SocketAddr, TcpListener, TcpStream};
         let managed = Managed::new();
@@ -61,7 +61,7 @@ tortie_lab::kernel_test! {
         connection.read_exact(&mut [0]).unwrap();
     }
 
-    fn a_node_goes_from_felix_to_tortie_and_back_as_the_guide_says() {
+    fn the_guide_from_felix_to_tortie_and_back_holds() {
         let node = Namespace::new().unwrap();
         node.shell("ip link add cali1234 type veth peer name pod; ip link set cali1234 up; ip link set pod up").unwrap();
         let felix = felix::leave_its_rules(&node);
@@ -69,24 +69,24 @@ tortie_lab::kernel_test! {
         felix.finds_its_chains(&node);
     }
 
-    fn policy_beside_another_cni_plugin_is_as_the_guide_says() {
+    fn the_guide_on_other_cni_plugins_holds() {
         follow("docs/book/src/guides/other-cni.md");
     }
 
-    fn upgrades_are_as_the_guide_says() {
+    fn the_guide_on_upgrades_holds() {
         follow("docs/book/src/guides/upgrade.md");
     }
 
-    fn etcd_and_confirmed_changes_are_as_the_guides_say() {
+    fn the_guides_on_etcd_and_confirmed_changes_hold() {
         follow("docs/book/src/guides/etcd.md");
         follow("docs/book/src/guides/commit-confirm.md");
     }
 
-    fn many_nodes_are_as_the_guide_says() {
+    fn the_guide_on_many_nodes_holds() {
         follow("docs/book/src/guides/many-nodes.md");
     }
 
-    fn commands_without_an_agent_print_what_their_pages_show() {
+    fn pages_of_commands_without_an_agent_show_their_output() {
         follow("docs/book/src/commands/check.md");
         follow("docs/book/src/commands/trace.md");
         follow("docs/book/src/commands/plan.md");
@@ -100,7 +100,7 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/commands/fanout.md");
     }
 
-    fn commands_beside_an_agent_print_what_their_pages_show() {
+    fn pages_of_commands_beside_an_agent_show_their_output() {
         follow("docs/book/src/commands/run.md");
         follow("docs/book/src/commands/status.md");
         follow("docs/book/src/commands/show.md");
@@ -109,20 +109,20 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/commands/cleanup.md");
     }
 
-    fn the_introduction_shows_what_commands_print() {
+    fn the_introduction_shows_the_output_of_commands() {
         follow("docs/book/src/introduction.md");
     }
 
-    fn the_front_page_shows_what_commands_print() {
+    fn the_front_page_shows_the_output_of_commands() {
         follow("README.md");
     }
 
-    fn etcd_is_filled_and_read_as_the_page_on_installation_says() {
+    fn the_page_on_installation_fills_and_reads_etcd() {
         follow("docs/book/src/install.md");
     }
 
     /// A page with one wrong output fails, so that the tests above do not pass by accident.
-    fn what_is_not_as_a_page_says_is_found() {
+    fn deviations_from_a_page_are_found() {
         let follow = |text: &str| {
             let mut session = Session::start(&Namespace::new().unwrap());
             session.follow_text("page", text)

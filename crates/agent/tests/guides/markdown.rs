@@ -203,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn scripts_and_sessions_are_run_and_what_follows_is_what_they_print() {
+    fn scripts_and_sessions_are_run_and_followed_by_their_output() {
         let page = "# Page\n\n```sh\none\ntwo\n```\n\n```text\nprinted\n```\n\n```text\nno output\n```\n\n- in a list\n\n  ```console\n  $ \
                     three \\\n  > four\n  $ five\n  six\n  ```\n```yaml\n$ seven\n```\n";
-        let said = |text: &str| Some(text.to_owned());
+        let printed = |text: &str| Some(text.to_owned());
         let expected = [
-            ("one\ntwo\n".to_owned(), said("printed\n")),
-            ("three \\\nfour".to_owned(), said("")),
-            ("five".to_owned(), said("six\n")),
+            ("one\ntwo\n".to_owned(), printed("printed\n")),
+            ("three \\\nfour".to_owned(), printed("")),
+            ("five".to_owned(), printed("six\n")),
         ];
         assert_eq!(commands(page), expected);
         let lines: Vec<usize> = steps(page).unwrap().iter().map(|step| step.line).collect();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_has_a_reason_from_the_list() {
+    fn blocks_that_are_not_run_have_a_listed_reason() {
         let block = |info: &str| format!("```{info}\n$ command\n```\n");
         assert_eq!(commands(&block("sh,not-run=\"builds from source\"")), []);
         assert_eq!(commands(&block("console,not-run=\"needs other nodes\"")), []);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_stand_for_what_differs() {
+    fn dots_match_varying_text() {
         assert!(is_as_shown("took … ms…", "took 17 ms"));
         assert!(!is_as_shown("took … ms", "took 17 s"));
         assert!(is_as_shown("one\n…\nthree\n", "one\n2\n2\nthree"));

@@ -73,7 +73,7 @@ fn resources_are_applied_shown_and_deleted() {
 }
 
 #[test]
-fn what_is_for_others_to_write_is_refused() {
+fn writes_of_foreign_resources_are_refused() {
     let world = World::new(FORMS[0], "");
     let profile = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: p}\nspec: {}\n---\n";
     let refused = world.write(&["apply"], profile);
@@ -123,15 +123,15 @@ fn a_policy_is_found_under_the_name_that_older_releases_gave_it() {
 }
 
 #[test]
-fn what_nobody_confirms_is_taken_back() {
+fn unconfirmed_changes_are_rolled_back() {
     for form in FORMS {
         let world = World::new(form, &(policy("web", 1) + &kubernetes_policy("web", 80) + &policy("old", 5)));
         let before = world.kubernetes("web");
         let change = policy("web", 2) + &kubernetes_policy("web", 81) + &kubernetes_policy("new", 82) + TIER;
         let made = world.write(&["apply", "--confirm", "3s"], &change);
         assert_eq!(good(&made).lines().count(), 4);
-        let said = String::from_utf8_lossy(&made.stderr).into_owned();
-        assert_eq!(said, "tortie: this is rolled back in 3 s unless `tortie confirm` comes\n");
+        let printed = String::from_utf8_lossy(&made.stderr).into_owned();
+        assert_eq!(printed, "tortie: this is rolled back in 3 s unless `tortie confirm` comes\n");
         assert_eq!((world.order("web"), world.kubernetes("new").is_some()), (Some(2), true));
         // A controller writes the status of a resource meanwhile, which does not count as a change.
         let mut tier = world.server.get(form, "Tier", "", "platform").unwrap();
@@ -152,7 +152,7 @@ fn what_nobody_confirms_is_taken_back() {
 }
 
 #[test]
-fn what_is_confirmed_stays() {
+fn confirmed_changes_stay() {
     let world = World::new(FORMS[1], &policy("web", 1));
     let made =
         world.write(&["apply", "--confirm", "1h", "-o", "json"], &(policy("web", 2) + &kubernetes_policy("new", 1)));
@@ -170,7 +170,7 @@ fn what_is_confirmed_stays() {
 }
 
 #[test]
-fn what_others_have_changed_is_left_alone_and_named() {
+fn foreign_changes_are_left_alone_and_named() {
     let world = World::new(FORMS[0], &(policy("web", 1) + &kubernetes_policy("web", 80)));
     let change = policy("web", 2) + &policy("new", 2) + &kubernetes_policy("web", 81);
     good(&world.write(&["apply", "--confirm", "4s"], &change));
@@ -187,7 +187,7 @@ fn what_others_have_changed_is_left_alone_and_named() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_writes_change_nothing() {
     let world = World::new(FORMS[0], &policy("web", 1));
     // The server checks all writes before any is made.
     let change = policy("web", 2) + SET;
@@ -221,7 +221,7 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_come_back_is_named_and_holds_up_nothing() {
+fn failed_rollbacks_are_named_and_delay_nothing() {
     let world = World::new(FORMS[0], &(policy("web", 1) + &policy("gone", 1)));
     good(&world.write(&["delete", "--confirm", "2s"], &(policy("web", 1) + &policy("gone", 1))));
     // The resource that was deleted last is restored first.
@@ -234,7 +234,7 @@ fn what_cannot_come_back_is_named_and_holds_up_nothing() {
 }
 
 #[test]
-fn whoever_comes_next_takes_back_what_the_killed_have_left() {
+fn the_next_command_rolls_back_changes_of_killed_processes() {
     let mut world = World::new(FORMS[0], &policy("web", 1));
     // The command is killed between two writes, and the guard remains.
     let begin = |world: &World| {
@@ -279,7 +279,7 @@ fn whoever_comes_next_takes_back_what_the_killed_have_left() {
 }
 
 #[test]
-fn a_change_is_not_taken_back_where_it_was_not_made() {
+fn a_change_is_not_rolled_back_in_another_cluster() {
     let world = World::new(FORMS[0], &policy("web", 1));
     let other = World::new(FORMS[0], &policy("web", 2));
     let (config, token) = (world.server.kubeconfig(), world.server.files().join("token"));
@@ -289,8 +289,8 @@ fn a_change_is_not_taken_back_where_it_was_not_made() {
     fs::write(&config, wrong).unwrap();
     world.until("the time has passed", |world| world.status()["phase"] == "rolling_back");
     let next = world.write(&["apply", "--confirm", "1h"], &policy("web", 9));
-    let said = bad(&next);
-    assert!(said.contains("the kubeconfig leads to") || said.contains("at this moment"), "{said}");
+    let printed = bad(&next);
+    assert!(printed.contains("the kubeconfig leads to") || printed.contains("at this moment"), "{printed}");
     assert_eq!((other.order("web"), world.order("web")), (Some(2), Some(2)));
     fs::write(&config, right).unwrap();
     world.until("it is rolled back", |world| world.status()["phase"] == "rolled_back");
@@ -298,7 +298,7 @@ fn a_change_is_not_taken_back_where_it_was_not_made() {
 }
 
 #[test]
-fn staged_policies_in_force_come_back_if_nobody_confirms() {
+fn unconfirmed_enforced_staged_policies_are_restored() {
     for form in FORMS {
         let staged =
             policy("web", 7).replace("kind: ", "kind: Staged").replace("spec: {", "spec: {stagedAction: Set, ");

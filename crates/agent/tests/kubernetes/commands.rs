@@ -74,7 +74,7 @@ fn single_resources_are_created_replaced_patched_and_labelled() {
 }
 
 #[test]
-fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
+fn deleted_resources_are_not_recreated_from_an_old_version() {
     for form in FORMS {
         let world = World::new(form, &(policy("web", 1) + &kubernetes_policy("web", 80)));
         for kind in ["np", "knp"] {
@@ -82,8 +82,8 @@ fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
             good(&world.change(&["delete", kind, "web"]));
             for args in [&["apply"][..], &["apply", "--dry-run"], &["apply", "--confirm", "1m"], &["replace"]] {
                 let refused = world.write(args, &shown);
-                let said = bad(&refused);
-                assert!(said.contains("/shop/web does not exist any more, and version "), "{args:?}: {said}");
+                let printed = bad(&refused);
+                assert!(printed.contains("/shop/web does not exist any more, and version "), "{args:?}: {printed}");
             }
         }
         assert_eq!((world.order("web"), world.kubernetes("web")), (None, None), "{form}");
@@ -91,7 +91,7 @@ fn what_was_deleted_is_not_made_again_from_a_version_of_it() {
 }
 
 #[test]
-fn a_patch_is_taken_back_unless_it_is_confirmed() {
+fn an_unconfirmed_patch_is_rolled_back() {
     let world = World::new(FORMS[0], &policy("web", 1));
     let patched = world.change(&["patch", "np", "web", "-p", "{spec: {order: 7}}", "--confirm", "2s"]);
     assert_eq!((good(&patched), world.order("web")), ("NetworkPolicy/shop/web patched\n", Some(7)));
@@ -107,7 +107,7 @@ fn a_patch_is_taken_back_unless_it_is_confirmed() {
 }
 
 #[test]
-fn what_could_not_be_taken_back_is_not_done() {
+fn irreversible_changes_are_refused() {
     for form in FORMS {
         let world = World::new(form, &policy("there", 1));
         world.server.deny("delete", "networkpolicies");
@@ -152,7 +152,7 @@ fn resources_are_labelled_and_deleted_by_labels() {
 }
 
 #[test]
-fn nodes_are_shown_and_what_kubernetes_has_instead_of_others_is_told() {
+fn nodes_are_shown_and_kubernetes_equivalents_are_named() {
     let world = World::new(FORMS[0], "");
     let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}]);
     world.server.apply(json!({

@@ -96,7 +96,7 @@ fn resources_go_back_to_an_earlier_state_and_forth_again() {
 }
 
 #[test]
-fn what_is_gone_when_a_list_is_read_again_is_known() {
+fn a_relist_reveals_deletions() {
     let world = World::followed(FORMS[0], &(policy("web", 1) + &policy("old", 1)));
     world.server.partition();
     world.server.delete(FORMS[0], "NetworkPolicy", "shop", "old");
@@ -114,7 +114,7 @@ fn what_is_gone_when_a_list_is_read_again_is_known() {
 }
 
 #[test]
-fn another_cluster_does_not_become_what_this_one_was() {
+fn a_history_is_not_applied_to_another_cluster() {
     let world = World::followed(FORMS[0], &policy("web", 1));
     good(&world.write(&["apply"], &policy("web", 2)));
     world.until_there_are(2);
@@ -132,8 +132,8 @@ fn another_cluster_does_not_become_what_this_one_was() {
         .env("KUBECONFIG", other.server.kubeconfig())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("the usual kubeconfig leads to"), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && printed.contains("the usual kubeconfig leads to"), "{output:?}");
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_tortie"))
         .args(["rollback", "1", "--state-dir"])
         .arg(world.state_dir())

@@ -90,10 +90,10 @@ impl World {
         self.server.get("networking.k8s.io/v1", "NetworkPolicy", "shop", name).map(|policy| policy["spec"].clone())
     }
 
-    pub(crate) fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, condition: &str, done: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
-            assert!(Instant::now() < until, "waiting until {what}: {}\n{}", self.status(), self.log());
+            assert!(Instant::now() < until, "waiting until {condition}: {}\n{}", self.status(), self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -313,14 +313,14 @@ impl Node {
         rules.chain(sets).collect::<Vec<_>>().join("\n")
     }
 
-    pub(crate) fn until(&self, what: &str, done: impl Fn(&str) -> bool) {
+    pub(crate) fn until(&self, condition: &str, done: impl Fn(&str) -> bool) {
         let patience = Instant::now() + PATIENCE;
         loop {
             let state = self.kernel_state();
             if done(&state) {
                 return;
             }
-            assert!(Instant::now() < patience, "waiting until {what}\n{state}\n{}", self.log());
+            assert!(Instant::now() < patience, "waiting until {condition}\n{state}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -109,10 +109,10 @@ fn reaches(from: &Pod, address: &str) -> bool {
     from.namespace.run(connect).unwrap()
 }
 
-fn until(what: &str, node: &Node, done: impl Fn() -> bool) {
+fn until(condition: &str, node: &Node, done: impl Fn() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < patience, "waiting until {what}\n{}\n{}", node.kernel_state(), node.log());
+        assert!(Instant::now() < patience, "waiting until {condition}\n{}\n{}", node.kernel_state(), node.log());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -190,7 +190,7 @@ tortie_lab::kernel_test! {
         policy_is_in_force(Plugin::Bridge, "legacy");
     }
 
-    fn a_bridge_that_rules_do_not_see_is_said() {
+    fn a_bridge_that_bypasses_the_rules_is_reported() {
         let mut node = node(Plugin::Bridge, "nft");
         let _web = connect(&node, Plugin::Bridge, "vethweb", 2);
         node.shell("sysctl -qw net.bridge.bridge-nf-call-iptables=0");

@@ -65,16 +65,17 @@ const PARTNER: &str = "10.0.0.21";
 
 /// Back end of a test.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum TestBackend {
     Iptables,
     IptablesByAddress,
     Nftables,
     Ebpf,
 }
 
-const ALL: [By; 4] = [By::Iptables, By::IptablesByAddress, By::Nftables, By::Ebpf];
+const ALL: [TestBackend; 4] =
+    [TestBackend::Iptables, TestBackend::IptablesByAddress, TestBackend::Nftables, TestBackend::Ebpf];
 
-impl By {
+impl TestBackend {
     fn is_by_address(self) -> bool {
         matches!(self, Self::IptablesByAddress)
     }
@@ -125,10 +126,10 @@ fn reaches(from: &Pod, address: &str) -> bool {
     from.namespace.run(connect).unwrap()
 }
 
-fn until(what: &str, node: &Node, done: impl Fn() -> bool) {
+fn until(condition: &str, node: &Node, done: impl Fn() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < patience, "waiting until {what}\n{}\n{}", node.kernel_state(), node.log());
+        assert!(Instant::now() < patience, "waiting until {condition}\n{}\n{}", node.kernel_state(), node.log());
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -148,7 +149,7 @@ fn started(pod: &str, address: &str) -> String {
 
 /// Writes an object of `dev`, and asserts that the pod of `prod` stays as isolated and as reachable
 /// as before.
-fn isolated(by: By, victim: &str, hostile: &str) {
+fn isolated(by: TestBackend, victim: &str, hostile: &str) {
     let mut node = by.node(&with_victim(victim));
     let db = connect(&node, "prod", victim, DB);
     let client = connect(&node, "dev", "cl", CLIENT);

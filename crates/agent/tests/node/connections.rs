@@ -143,13 +143,13 @@ impl Open {
     }
 }
 
-pub(super) fn until<T>(what: &str, node: &Node, mut done: impl FnMut() -> Option<T>) -> T {
+pub(super) fn until<T>(condition: &str, node: &Node, mut done: impl FnMut() -> Option<T>) -> T {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(value) = done() {
             return value;
         }
-        assert!(Instant::now() < patience, "waiting until {what}\n{}\n{}", node.kernel_state(), node.log());
+        assert!(Instant::now() < patience, "waiting until {condition}\n{}\n{}", node.kernel_state(), node.log());
         thread::sleep(Duration::from_millis(50));
     }
 }

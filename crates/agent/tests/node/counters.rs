@@ -7,8 +7,8 @@ use serde_json::Value;
 use tortie_lab::netns::Namespace;
 
 use super::agent::Node;
-use super::asked::{json, said};
 use super::connections::{CLUSTER, Open, connect, policy, serve, until};
+use super::queries::{json, output_of};
 
 const WEB: &str = "KubernetesNetworkPolicy/shop/web";
 
@@ -43,7 +43,7 @@ fn packets(entry: &Value) -> u64 {
 }
 
 tortie_lab::kernel_test! {
-    fn programs_count_what_each_rule_decides() {
+    fn ebpf_programs_count_the_decisions_of_each_rule() {
         let (node, _pods) = after_packets(&[("FELIX_BPFENABLED", "true"), ("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")]);
         let denied = |counted: &Value| {
             packets(found(&counted["decisions"], |entry| entry["tier"] == "default" && entry["policy"].is_null()))
@@ -82,9 +82,9 @@ tortie_lab::kernel_test! {
             let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
             policy["last_hit"]["hits"].as_u64().filter(|hits| *hits > 0)
         });
-        let text = said(&node, &["show", "counters"]);
+        let text = output_of(&node, &["show", "counters"]);
         assert!(text.lines().any(|line| line.starts_with("ingress") && line.ends_with(&format!("{WEB} rule 0"))), "{text}");
-        let text = said(&node, &["show", "policy", WEB]);
+        let text = output_of(&node, &["show", "policy", WEB]);
         assert!(text.contains("DIRECTION") && text.contains("allow"), "{text}");
     }
 
@@ -113,8 +113,8 @@ tortie_lab::kernel_test! {
         let lines = || node.log().lines().filter(|line| line.contains("seen shop/web")).count();
         open();
         until("a line is written", &node, || (lines() > 0).then_some(()));
-        let said = node.log();
-        let line = said.lines().find(|line| line.contains("seen shop/web")).unwrap();
+        let log = node.log();
+        let line = log.lines().find(|line| line.contains("seen shop/web")).unwrap();
         for part in ["10.65.0.3", "10.65.0.2", "80", "TCP", "rule", "ingress", "allow", "NetworkPolicy/shop/web"] {
             assert!(line.contains(part), "{part}: {line}");
         }
@@ -133,7 +133,7 @@ tortie_lab::kernel_test! {
         assert_eq!(lines(), 2);
     }
 
-    fn rules_of_chains_count_what_they_match() {
+    fn rules_of_chains_count_their_matches() {
         let (node, _pods) = after_packets(&[]);
         let counted = json(&node, &["show", "counters"]);
         assert!(counted["decisions"].is_null(), "{counted:#}");
@@ -141,11 +141,11 @@ tortie_lab::kernel_test! {
         let is_of_tcp = |rule: &Value| rule["rule"].as_str().unwrap().contains("-p tcp");
         assert!(packets(found(&policy["counters"], is_of_tcp)) > 0, "{policy:#}");
         assert!(policy.get("decisions").is_none(), "{policy:#}");
-        let text = said(&node, &["show", "counters"]);
+        let text = output_of(&node, &["show", "counters"]);
         assert!(text.contains(&format!("{WEB}\n")) && text.contains("-p tcp"), "{text}");
     }
 
-    fn rules_of_nftables_count_and_tell_with_which_others_they_share_it() {
+    fn nftables_rules_count_and_name_the_rules_that_share_a_counter() {
         for layout in ["Felix", "Fast"] {
             let (node, [_, client]) = after_packets(&[("FELIX_NFTABLESMODE", "Enabled"), ("FELIX_NFTABLESLAYOUT", layout)]);
             let counted = json(&node, &["show", "counters"]);
@@ -164,7 +164,7 @@ tortie_lab::kernel_test! {
 
             let (own, other) = (format!("{WEB} ingress 0"), format!("{ADMIN} ingress 0"));
             let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
-            let text = said(&node, &["show", "counters"]);
+            let text = output_of(&node, &["show", "counters"]);
             if layout == "Felix" {
                 assert_eq!(packets(&admin), 0, "{admin:#}");
                 assert_eq!((&web["counts_for"], &web["counted_together"]), (&serde_json::json!([own]), &1.into()));

@@ -61,7 +61,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn the_second_signal_ends_it_at_once_with_what_it_started() {
+    fn the_second_signal_ends_the_agent_and_its_children_at_once() {
         let mut node = Node::new("nft", CLUSTER);
         let pids = node.folder().join("pids");
         node.wrap("iptables-nft-restore", &hanging(&pids, "trap '' TERM"));
@@ -115,7 +115,7 @@ tortie_lab::kernel_test! {
 }
 
 #[test]
-fn without_the_capability_one_line_says_so() {
+fn a_missing_capability_is_one_error_line() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
     command
         .env("TORTIE_SOCKET", "")

@@ -89,7 +89,7 @@ fn is_refused(client: &Namespace, address: Ipv4Addr, port: u16) -> bool {
     client.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200))).unwrap().is_err()
 }
 
-fn host_endpoints_are_told_of(backend: &'static str) {
+fn host_endpoint_flows_are_reported(backend: &'static str) {
     let mut node = node_with(backend);
     let admin = Namespace::new().unwrap();
     node.shell(&format!(
@@ -168,7 +168,7 @@ fn host_endpoints_are_told_of(backend: &'static str) {
 }
 
 tortie_lab::kernel_test! {
-    fn connections_are_told_with_the_rules_that_decided() {
+    fn connections_are_reported_with_the_deciding_rules() {
         for backend in ["nft", "legacy", "ebpf"] {
             let (node, _web, client) = collecting(backend);
             talk(&node, &client, 80);
@@ -200,11 +200,11 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn what_host_endpoints_decide_is_told_counted_and_the_same_as_calculated() {
-        ["nft", "ebpf"].into_iter().for_each(host_endpoints_are_told_of);
+    fn host_endpoint_decisions_are_reported_counted_and_equal_to_the_calculation() {
+        ["nft", "ebpf"].into_iter().for_each(host_endpoint_flows_are_reported);
     }
 
-    fn one_who_follows_is_told_at_once() {
+    fn a_follower_receives_flows_at_once() {
         let (node, _web, client) = collecting("nft");
         let mut follower = Command::new(env!("CARGO_BIN_EXE_tortie"))
             .args(["flows", "--follow", "--denied", "-o", "json", "--socket"])
@@ -230,7 +230,7 @@ tortie_lab::kernel_test! {
         follower.wait().unwrap();
     }
 
-    fn what_went_both_ways_is_told_at_the_end() {
+    fn the_end_of_a_connection_reports_both_directions() {
         let (node, _web, client) = collecting("nft");
         talk(&node, &client, 80);
         first(&node, &["--port", "80"]);
@@ -241,7 +241,7 @@ tortie_lab::kernel_test! {
         assert!(ended["packets"].as_u64().unwrap() >= 3 && ended["reply_bytes"].as_u64().unwrap() > 100, "{ended}");
     }
 
-    fn what_is_counted_together_goes_to_a_file() {
+    fn aggregates_go_to_a_file() {
         let mut node = Node::new("nft", CLUSTER);
         node.write("policy.yaml", &policy(&[80], &[]));
         let file = node.folder().join("logs/flows.jsonl");
@@ -263,7 +263,7 @@ tortie_lab::kernel_test! {
         assert!(total >= 3);
     }
 
-    fn nothing_is_collected_unless_somebody_asks_for_it() {
+    fn nothing_is_collected_by_default() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         assert!(!node.kernel_state().contains("NFLOG"));

@@ -79,7 +79,7 @@ tortie_lab::kernel_test! {
         node.until("what is gone is gone", |state| policies(state).iter().all(|line| !line.starts_with("-A cali-pi-")));
     }
 
-    fn what_cannot_be_read_at_the_first_start_is_closed_until_it_is_repaired() {
+    fn invalid_objects_at_the_first_start_fail_closed_until_they_are_repaired() {
         let mut node = Node::new("nft", CLUSTER);
         node.write("broken.yaml", GARBAGE);
         node.spawn();
@@ -117,7 +117,7 @@ tortie_lab::kernel_test! {
         node.until("nothing is closed", |state| state == resolved);
     }
 
-    fn what_was_good_before_a_reboot_is_in_force_after_it() {
+    fn the_last_valid_version_survives_a_reboot() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
         let good = node.kernel_state();

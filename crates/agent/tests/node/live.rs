@@ -101,7 +101,7 @@ impl Shop {
     }
 
     /// Returns the exit code and the output.
-    fn said(&self, args: &[&str]) -> (i32, String) {
+    fn trace(&self, args: &[&str]) -> (i32, String) {
         text(&self.start(args).wait_with_output().unwrap())
     }
 
@@ -132,8 +132,8 @@ fn with_ipv6() -> String {
 }
 
 fn text(output: &Output) -> (i32, String) {
-    let said = [&*output.stdout, &output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8_lossy(&said).into_owned())
+    let printed = [&*output.stdout, &output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// Returns the state that a run could leave behind.
@@ -186,12 +186,12 @@ tortie_lab::kernel_test! {
             assert_eq!((&answered["tcp_flags"], &answered["verdict"]), (&json!("SYN ACK"), &json!("allow")));
             shop.assert_nothing_is_left();
 
-            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
-            assert!(code == 0 && said.starts_with("allowed\n") && said.ends_with("kernel and calculation agree\n"), "{said}");
+            let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
+            assert!(code == 0 && printed.starts_with("allowed\n") && printed.ends_with("kernel and calculation agree\n"), "{printed}");
         }
     }
 
-    fn where_a_packet_ends_is_told() {
+    fn the_last_step_of_a_packet_is_shown() {
         for backend in BACKENDS {
             let shop = Shop::new(backend);
             for (port, ends_in, owner) in [("81", "cali-tw-", None), ("82", "cali-po-", Some("egress rule 3")), ("83", "cali-fw-", None)] {
@@ -209,7 +209,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn what_programs_drop_is_told_by_their_counters() {
+    fn drops_by_ebpf_programs_are_shown_from_their_counters() {
         let shop = Shop::with("nft", |node| node.set("FELIX_BPFENABLED", "true"));
         let socket = shop.node.socket();
         let ask = |port: &str| shop.json(&["--to", "shop/web", "--port", port, "--socket", socket.to_str().unwrap()]);
@@ -235,9 +235,9 @@ tortie_lab::kernel_test! {
         let nowhere = ["--to", "shop/web", "--port", "81", "--socket", "/nowhere"];
         shop.node.write("felix.yaml", "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
             {bpfEnabled: true}\n");
-        let (code, said) = shop.said(&nowhere);
-        assert!(code == 3 && said.contains("eBPF programs enforce policy here, and their counters are unknown"), "{code} {said}");
-        assert!(said.contains("gone where eBPF programs enforce policy"), "{said}");
+        let (code, printed) = shop.trace(&nowhere);
+        assert!(code == 3 && printed.contains("eBPF programs enforce policy here, and their counters are unknown"), "{code} {printed}");
+        assert!(printed.contains("gone where eBPF programs enforce policy"), "{printed}");
         shop.assert_nothing_is_left();
     }
 
@@ -305,33 +305,33 @@ tortie_lab::kernel_test! {
         for backend in BACKENDS {
             let shop = Shop::new(backend);
             shop.node.shell(&format!("iptables-{backend} -t mangle -I FORWARD -p tcp --dport 80 -j DROP"));
-            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+            let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
             let expected = "kernel and calculation DISAGREE: the kernel drops a packet that policy allows, in table mangle, chain FORWARD\n";
-            assert!(code == 4 && said.ends_with(expected), "{code} {said}");
-            assert!(said.contains("-p tcp -m tcp --dport 80 -j DROP <- it ends here"), "{said}");
+            assert!(code == 4 && printed.ends_with(expected), "{code} {printed}");
+            assert!(printed.contains("-p tcp -m tcp --dport 80 -j DROP <- it ends here"), "{printed}");
         }
     }
 
-    fn what_the_kernel_does_not_enforce_is_a_disagreement() {
+    fn unenforced_policy_is_a_disagreement() {
         for backend in BACKENDS {
             let mut shop = Shop::new(backend);
             shop.node.stop(Signal::TERM);
             shop.node.shell(&format!("iptables-{backend} -I FORWARD -p tcp --dport 81 -j ACCEPT"));
-            let (code, said) = shop.said(&["--to", "shop/web", "--port", "81"]);
+            let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "81"]);
             let expected = "kernel and calculation DISAGREE: the kernel allows a packet that shop/web denies, by the end of tier default";
-            assert!(code == 4 && said.contains(expected), "{code} {said}");
+            assert!(code == 4 && printed.contains(expected), "{code} {printed}");
 
             let earlier = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: first, namespace: shop}\n\
                 spec: {order: 1, selector: app == 'web', types: [Ingress], ingress: [{action: Allow}]}\n";
             shop.node.write("first.yaml", earlier);
-            let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
+            let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
             let expected = "KubernetesNetworkPolicy/shop/web, ingress rule 0 decides at shop/web in the kernel, and by the \
                 calculation NetworkPolicy/shop/first, ingress rule 0";
-            assert!(code == 4 && said.contains(expected), "{code} {said}");
+            assert!(code == 4 && printed.contains(expected), "{code} {printed}");
         }
     }
 
-    fn both_implementations_are_told_in_order() {
+    fn both_implementations_are_traced_in_order() {
         let shop = Shop::new("nft");
         shop.node.shell("iptables-legacy -t mangle -A FORWARD -p tcp --dport 80 -m comment --comment mine -j ACCEPT");
         let (code, answer) = shop.json(&["--to", "shop/web", "--port", "80"]);
@@ -347,30 +347,30 @@ tortie_lab::kernel_test! {
         shop.assert_nothing_is_left();
     }
 
-    fn what_may_not_be_done_is_said_before() {
+    fn missing_rights_are_reported_first() {
         let shop = Shop::new("nft");
         let program = env!("CARGO_BIN_EXE_tortie");
         let datastore = shop.node.manifests();
         for (capability, name) in [("net_admin", "CAP_NET_ADMIN"), ("sys_admin", "CAP_SYS_ADMIN"), ("sys_ptrace", "CAP_SYS_PTRACE")] {
-            let said = shop.node.shell(&format!(
+            let printed = shop.node.shell(&format!(
                 "setpriv --bounding-set -{capability} --inh-caps -{capability} {program} trace --live --from shop/client --to \
                  shop/web --port 80 --node n1 --datastore file:{} 2>&1 || true",
                 datastore.display()
             ));
-            assert!(said.contains(&format!("`tortie trace --live` needs {name}")), "{said}");
+            assert!(printed.contains(&format!("`tortie trace --live` needs {name}")), "{printed}");
         }
         shop.assert_nothing_is_left();
     }
 
-    fn rules_of_nftables_itself_are_told() {
+    fn native_nftables_rules_are_traced() {
         let shop = Shop::new("nft");
         shop.node.shell(
             "nft add table inet filter; nft add chain inet filter fw '{ type filter hook forward priority -10; }'; \
              nft add rule inet filter fw tcp dport 80 counter drop",
         );
-        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
-        assert!(code == 4 && said.contains("in table filter, chain fw"), "{said}");
-        assert!(said.contains("tcp dport 80 counter packets") && said.contains("drop <- it ends here"), "{said}");
+        let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
+        assert!(code == 4 && printed.contains("in table filter, chain fw"), "{printed}");
+        assert!(printed.contains("tcp dport 80 counter packets") && printed.contains("drop <- it ends here"), "{printed}");
     }
 
     fn the_real_flow_is_waited_for() {
@@ -400,8 +400,8 @@ tortie_lab::kernel_test! {
             for ending in [Signal::INT, Signal::TERM] {
                 let watching = shop.watching();
                 signal(&watching, ending);
-                let (code, said) = text(&watching.wait_with_output().unwrap());
-                assert!(code == 1 && said.contains("ended by a signal"), "{said}");
+                let (code, printed) = text(&watching.wait_with_output().unwrap());
+                assert!(code == 1 && printed.contains("ended by a signal"), "{printed}");
                 shop.assert_nothing_is_left();
             }
             let watching = shop.watching();
@@ -413,26 +413,26 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn what_cannot_be_asked_here_is_said() {
+    fn traces_that_this_node_cannot_answer_are_refused() {
         let shop = Shop::new("nft");
         let cluster = with_ipv6();
         let other = cluster.replace("nodeName: n1", "nodeName: n2");
-        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80", "--watch", "--wait", "0"]);
-        assert!(code == 1 && said.contains("no packet of TCP 10.65.0.3 -> 10.65.0.2:80 came within 0 s"), "{said}");
+        let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80", "--watch", "--wait", "0"]);
+        assert!(code == 1 && printed.contains("no packet of TCP 10.65.0.3 -> 10.65.0.2:80 came within 0 s"), "{printed}");
         shop.node.write("cluster.yaml", &other);
-        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
-        assert!(code == 1 && said.contains("neither end is on this node, n1, but on n2"), "{said}");
+        let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
+        assert!(code == 1 && printed.contains("neither end is on this node, n1, but on n2"), "{printed}");
         let first = cluster.find("---\napiVersion: v1\nkind: Pod").unwrap();
         let (head, pods) = cluster.split_at(first);
         shop.node.write("cluster.yaml", &format!("{head}{}", pods.replacen("nodeName: n1", "nodeName: n2", 1)));
-        let (_, said) = shop.said(&["--to", "shop/web", "--port", "80"]);
-        assert!(said.contains("the other end is on n2") && said.contains("tortie trace --live --watch --datastore file:"), "{said}");
+        let (_, printed) = shop.trace(&["--to", "shop/web", "--port", "80"]);
+        assert!(printed.contains("the other end is on n2") && printed.contains("tortie trace --live --watch --datastore file:"), "{printed}");
         let last = cluster.rfind("nodeName: n1").unwrap();
         let (head, client) = cluster.split_at(last);
         shop.node.write("cluster.yaml", &format!("{head}{}", client.replacen("nodeName: n1", "nodeName: n2", 1)));
-        let (code, said) = shop.said(&["--to", "shop/web", "--port", "80", "--wait", "0"]);
-        assert!(code == 1 && said.contains("; to send a probe, run this on n2 now: tortie trace --live --datastore file:"), "{said}");
-        assert!(said.contains("came within 0 s"), "{said}");
+        let (code, printed) = shop.trace(&["--to", "shop/web", "--port", "80", "--wait", "0"]);
+        assert!(code == 1 && printed.contains("; to send a probe, run this on n2 now: tortie trace --live --datastore file:"), "{printed}");
+        assert!(printed.contains("came within 0 s"), "{printed}");
         shop.assert_nothing_is_left();
     }
 }

@@ -45,7 +45,7 @@ struct Bench {
     interface: String,
     machine: FrameSender,
     /// Output of `ip monitor route`.
-    told: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<String>>>,
     _pod: Namespace,
 }
 
@@ -62,8 +62,8 @@ impl Bench {
         ));
         pod.shell("ip link set eth0 up").unwrap();
         let machine = FrameSender::open(&pod, "eth0").unwrap();
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let mut bench = Self { node, interface, machine, told, _pod: pod };
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let mut bench = Self { node, interface, machine, log, _pod: pod };
         bench.listen();
         bench
     }
@@ -73,16 +73,16 @@ impl Bench {
         let mut ip = Command::new("ip");
         ip.args(["monitor", "route"]).stdout(Stdio::piped());
         let lines = self.node.start_beside(&mut ip);
-        let told = Arc::clone(&self.told);
+        let log = Arc::clone(&self.log);
         thread::spawn(move || {
             for line in BufReader::new(lines).lines().map_while(Result::ok) {
-                told.lock().unwrap().push(line);
+                log.lock().unwrap().push(line);
             }
         });
         // Waits until the monitor has started.
         self.until("changes of routes are told", |bench| {
             bench.node.shell("ip route replace blackhole 192.0.2.1; ip route del blackhole 192.0.2.1");
-            !bench.told.lock().unwrap().is_empty()
+            !bench.log.lock().unwrap().is_empty()
         });
     }
 
@@ -103,10 +103,10 @@ impl Bench {
         records.lines().count()
     }
 
-    fn until(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    fn until(&self, condition: &str, mut done: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
-            assert!(Instant::now() < end, "waiting until {what}\n{:?}\n{}", self.metrics(), self.node.log());
+            assert!(Instant::now() < end, "waiting until {condition}\n{:?}\n{}", self.metrics(), self.node.log());
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -119,8 +119,8 @@ impl Bench {
     /// Returns the changes of routes to the machine's IPv4 address: `+` for a new route, `-` for a
     /// deleted one, with the metric.
     fn changes(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
-        let of_machine = told.iter().filter(|line| line.contains("10.65.0.2 ") && line.contains("metric"));
+        let log = self.log.lock().unwrap();
+        let of_machine = log.iter().filter(|line| line.contains("10.65.0.2 ") && line.contains("metric"));
         let short = |line: &String| {
             let sign = if line.starts_with("Deleted") { '-' } else { '+' };
             format!("{sign}{}", line.split_once("metric ").unwrap().1.split(' ').next().unwrap())

@@ -16,7 +16,7 @@ tortie_lab::kernel_test! {
             node.wrap("nft", "kill -SEGV $$");
             node.set("FELIX_NFTABLESMODE", mode);
             node.start();
-            let listed = |what: &str| node.shell(&format!("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list {what}"));
+            let listed = |object: &str| node.shell(&format!("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list {object}"));
             match mode {
                 "Enabled" => assert!(listed("table ip calico").contains("filter-cali-tw-")),
                 _ => assert!(node.kernel_state().contains("cali-tw-")),

@@ -86,7 +86,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn sysctls_that_somebody_changes_are_set_back() {
+    fn changed_sysctls_are_restored() {
         let (mut node, pod) = node();
         node.start();
         let good = ways(&node, &pod);

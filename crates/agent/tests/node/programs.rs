@@ -20,18 +20,18 @@ tortie_lab::kernel_test! {
         node.set("FELIX_HEALTHTIMEOUTOVERRIDES", &timeouts);
         node.spawn();
         let begin = Instant::now();
-        let mut asked = 0;
+        let mut requests = 0;
         loop {
             let answer = node.get(9099, "/liveness");
             assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 200"), "{answer}\n{}", node.log());
             if node.get(9099, "/readiness").starts_with("HTTP/1.1 200") {
                 break;
             }
-            asked += usize::from(!answer.is_empty());
+            requests += usize::from(!answer.is_empty());
             assert!(begin.elapsed() < Duration::from_secs(120), "{}", node.log());
             thread::sleep(Duration::from_millis(20));
         }
-        assert!(asked > 10 && begin.elapsed() > silence, "{asked} {:?}", begin.elapsed());
+        assert!(requests > 10 && begin.elapsed() > silence, "{requests} {:?}", begin.elapsed());
     }
 
     fn an_apply_that_is_stuck_looks_like_it() {

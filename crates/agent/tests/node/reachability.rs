@@ -136,10 +136,10 @@ impl Network {
         self.node.shell("ip -4 neigh show proxy; ip -6 neigh show proxy")
     }
 
-    fn until(&self, what: &str, done: impl Fn() -> bool) {
+    fn until(&self, condition: &str, done: impl Fn() -> bool) {
         let patience = Instant::now() + PATIENCE;
         while !done() {
-            assert!(Instant::now() < patience, "waiting until {what}\n{}", self.node.log());
+            assert!(Instant::now() < patience, "waiting until {condition}\n{}", self.node.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -177,7 +177,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn a_kill_leaves_nothing_behind_and_what_others_have_answered_for_stays() {
+    fn a_kill_leaves_nothing_behind_and_foreign_proxy_entries_stay() {
         let mut network = Network::new("nft");
         network.node.shell("ip neigh add proxy 10.65.0.77 dev eth0; ip neigh add proxy fd00:65::77 dev eth0");
         let theirs = network.proxied_by_the_kernel();

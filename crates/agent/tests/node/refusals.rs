@@ -120,7 +120,7 @@ tortie_lab::kernel_test! {
         }
     }
 
-    fn an_allow_whose_set_cannot_be_made_does_not_close_its_pods() {
+    fn an_allow_with_a_refused_set_does_not_close_its_pods() {
         let folder = tempfile::TempDir::new().unwrap();
         let mut node = Node::new("nft", CLUSTER);
         let network = Network::new(&node);

@@ -23,10 +23,10 @@ tortie_lab::kernel_test! {
         let gone = || !["ip calico", "ip6 calico"].iter().any(|table| tables().contains(&format!("{table}\n")));
         node.until("Felix's tables are gone", |state| state.contains("cali-pi-") && gone());
         assert!(tables().contains("ip mine") && node.shell("nft list table arp calico-arp").contains("10.65.0.2"));
-        assert!(node.log().contains("nftables table ip calico removed"), "{}", node.log());
+        assert!(node.log().contains(r#""leftover":"nftables table ip calico""#), "{}", node.log());
     }
 
-    fn bandwidth_is_limited_as_annotations_say() {
+    fn annotations_limit_bandwidth() {
         let limits = "kubernetes.io/ingress-bandwidth: 8M, qos.projectcalico.org/egressBandwidth: 16M, \
                       qos.projectcalico.org/egressBurst: 100k";
         let mut node = Node::new("nft", &limited(limits));

@@ -41,7 +41,7 @@ pub(crate) fn new(subnets: &[u8], encapsulation: Encapsulation) -> OverlayCluste
             "ingress": [{ "from": [{ "podSelector": { "matchLabels": { "app": "friend" } } }] }],
         },
     }));
-    cluster.tell().unwrap();
+    cluster.apply().unwrap();
     cluster
 }
 
@@ -88,18 +88,18 @@ pub(crate) fn until_connected(cluster: &mut OverlayCluster, when: &str) {
 }
 
 #[track_caller]
-pub(crate) fn until(cluster: &mut OverlayCluster, what: &str, mut done: impl FnMut(&OverlayCluster) -> bool) {
+pub(crate) fn until(cluster: &mut OverlayCluster, condition: &str, mut done: impl FnMut(&OverlayCluster) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done(cluster) {
         cluster.check().unwrap();
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}\n{}", cluster.describe());
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {condition}\n{}", cluster.describe());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Path of packets from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RoutePath {
     Tunnel,
     Parent,
     /// Neither, or different paths in the two families.
@@ -107,14 +107,14 @@ pub(crate) enum Way {
 }
 
 /// Returns the path of the routes from one node to the IPAM blocks of another.
-pub(crate) fn leads_by(cluster: &OverlayCluster, from: usize, to: usize) -> Way {
+pub(crate) fn route_path(cluster: &OverlayCluster, from: usize, to: usize) -> RoutePath {
     let number = to + 1;
     let lines = format!("ip route show 10.66.{number}.0/26; ip -6 route show fd00:66:{number}::/122");
     let routes = cluster.shell(from, &lines);
     let is_of = |v4: &str, v6: &str| routes.contains(&format!("dev {v4} ")) && routes.contains(&format!("dev {v6} "));
     match (is_of("vxlan.calico", "vxlan-v6.calico"), is_of("eth0", "eth0") && !routes.contains("vxlan")) {
-        (true, false) => Way::Tunnel,
-        (false, true) => Way::Parent,
-        _ => Way::Other,
+        (true, false) => RoutePath::Tunnel,
+        (false, true) => RoutePath::Parent,
+        _ => RoutePath::Other,
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::machine::{Agent, Machine, Service, write_cluster};
 use super::unit::{allowed_calls, counted_calls, settings};
-use super::{MADE, said};
+use super::{PACKAGES, output_of};
 
 const UNIT: &str = "/usr/lib/systemd/system/tortie.service";
 /// File that the agent writes into one of Calico's directories.
@@ -15,7 +15,7 @@ const EBPF: &str = "/usr/share/doc/tortie/examples/ebpf.conf";
 
 /// Returns each file with its permissions and owner.
 fn contents() -> BTreeSet<String> {
-    let listed = said(Command::new("dpkg-deb").arg("--contents").arg(&MADE.debian));
+    let listed = output_of(Command::new("dpkg-deb").arg("--contents").arg(&PACKAGES.debian));
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         format!("{} {} {}", words[0], words[1], words[5].trim_start_matches('.'))
@@ -24,7 +24,7 @@ fn contents() -> BTreeSet<String> {
 }
 
 #[test]
-fn it_holds_the_agent_its_unit_and_what_is_written_about_them() {
+fn the_package_holds_the_agent_its_unit_and_their_documentation() {
     let contents = contents();
     let (pages, others): (BTreeSet<_>, BTreeSet<_>) = contents.iter().partition(|line| line.contains("/man1/"));
     let expected = [
@@ -47,10 +47,10 @@ fn it_holds_the_agent_its_unit_and_what_is_written_about_them() {
 }
 
 #[test]
-fn it_depends_on_what_the_program_is_linked_to() {
-    let field = |name| said(Command::new("dpkg-deb").arg("--field").arg(&MADE.debian).arg(name));
+fn the_package_depends_on_the_linked_libraries() {
+    let field = |name| output_of(Command::new("dpkg-deb").arg("--field").arg(&PACKAGES.debian).arg(name));
     assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
-    let linked = said(Command::new("ldd").arg(&MADE.binary.program));
+    let linked = output_of(Command::new("ldd").arg(&PACKAGES.binary.program));
     let libraries = linked.lines().filter_map(|line| line.trim().split_once(" => "));
     let mut owners: BTreeSet<&str> = libraries
         .map(|(name, _)| match name.split('.').next().unwrap() {
@@ -98,9 +98,9 @@ fn service(machine: &Machine, with_ebpf: bool) -> Service {
 fn install(machine: &Machine) {
     machine.write("/tmp/place", "");
     let copy = "cp \"$DEB\" \"$ROOT/tmp/tortie.deb\"";
-    said(machine.outside(copy).env("DEB", &MADE.debian));
+    output_of(machine.outside(copy).env("DEB", &PACKAGES.debian));
     // Triggers of other packages, such as the index of manual pages, are not tested here.
-    machine.said(&["dpkg", "--no-triggers", "--install", "/tmp/tortie.deb"]);
+    machine.output_of(&["dpkg", "--no-triggers", "--install", "/tmp/tortie.deb"]);
 }
 
 /// Configures the demonstration's policy, as an operator does.
@@ -115,7 +115,7 @@ fn configure(machine: &Machine, parameters: &str) {
 fn stopped(agent: &mut Agent) {
     let (status, log) = agent.end();
     assert!(status.success() && !log.contains(" ERROR "), "{status}: {log}");
-    assert!(agent.tells().starts_with("STOPPING=1\n"));
+    assert!(agent.next_notification().starts_with("STOPPING=1\n"));
 }
 
 /// Reports whether dpkg itself keeps a file after the removal of a package.
@@ -131,7 +131,7 @@ tortie_lab::kernel_test! {
         install(&machine);
         let installed: BTreeSet<String> = contents().iter().map(|line| line.split(" /").nth(1).unwrap().to_owned()).collect();
         assert_eq!(written().into_iter().collect::<BTreeSet<_>>(), installed, "nothing is enabled, made or changed besides");
-        machine.said(&["dpkg", "--verify", "tortie"]);
+        machine.output_of(&["dpkg", "--verify", "tortie"]);
 
         // An agent without a configured datastore changes nothing.
         let mut unconfigured = machine.start(&service(&machine, false));
@@ -160,10 +160,10 @@ tortie_lab::kernel_test! {
         assert!(left.contains(&"etc/tortie/tortie.env".to_owned()), "the configuration stays: {left:?}");
 
         install(&machine);
-        let cleaned = machine.said(&["tortie", "cleanup"]);
+        let cleaned = machine.output_of(&["tortie", "cleanup"]);
         assert!(cleaned.contains("tables changed"), "{cleaned}");
         assert_eq!(machine.ruleset(), "");
-        machine.said(&["dpkg", "--no-triggers", "--purge", "tortie"]);
+        machine.output_of(&["dpkg", "--no-triggers", "--purge", "tortie"]);
         assert_eq!(written(), [""; 0]);
         assert!(!machine.run(&["ls", "/etc/tortie"]).status.success());
         assert!(!machine.run(&["ls", "/var/lib/tortie"]).status.success());
@@ -175,14 +175,14 @@ tortie_lab::kernel_test! {
         for file in [MTU, of_plugin] {
             machine.write(&format!("/{file}"), "");
         }
-        machine.said(&["dpkg", "--no-triggers", "--purge", "tortie"]);
+        machine.output_of(&["dpkg", "--no-triggers", "--purge", "tortie"]);
         assert_eq!(written(), [MTU, of_plugin]);
     }
 
-    fn the_unit_allows_what_the_agent_does_under_each_back_end() {
+    fn the_unit_permits_the_agent_under_each_back_end() {
         let machine = Machine::like_this_one();
         install(&machine);
-        said(&mut machine.outside("mount -t bpf bpf \"$ROOT/sys/fs/bpf\""));
+        output_of(&mut machine.outside("mount -t bpf bpf \"$ROOT/sys/fs/bpf\""));
         let backends = [
             ("NFTablesMode = Enabled\n", false),
             ("IptablesBackend = NFT\n", false),
@@ -208,25 +208,25 @@ tortie_lab::kernel_test! {
             assert!(made.len() > 30 && made.contains("sendto") && made.contains("execve"), "{made:?}");
             let refused: Vec<_> = made.iter().filter(|call| !allowed.contains(*call)).collect();
             assert_eq!(refused, [""; 0], "{parameters}");
-            machine.said(&["tortie", "cleanup"]);
+            machine.output_of(&["tortie", "cleanup"]);
         }
     }
 
-    fn without_the_rights_of_the_example_it_is_said_what_programs_need() {
+    fn without_the_rights_of_the_example_the_needs_of_ebpf_are_reported() {
         let machine = Machine::like_this_one();
         install(&machine);
         configure(&machine, "BPFEnabled = true\n");
         let mut agent = machine.start(&service(&machine, false));
         let deadline = Instant::now() + Duration::from_secs(60);
-        let told = loop {
+        let shown_status = loop {
             let status = machine.run(&["tortie", "status"]);
-            let told = String::from_utf8(status.stdout).unwrap();
-            if told.contains("os error 1") || Instant::now() > deadline {
-                break told;
+            let shown_status = String::from_utf8(status.stdout).unwrap();
+            if shown_status.contains("os error 1") || Instant::now() > deadline {
+                break shown_status;
             }
             std::thread::sleep(Duration::from_millis(50));
         };
-        assert!(told.contains("needs CAP_BPF, CAP_PERFMON") && told.contains("not ready"), "{told}");
+        assert!(shown_status.contains("needs CAP_BPF, CAP_PERFMON") && shown_status.contains("not ready"), "{shown_status}");
         assert!(agent.end().0.success());
     }
 
@@ -238,6 +238,6 @@ tortie_lab::kernel_test! {
         assert!(verified.status.success() && !complaints.contains("tortie"), "{verified:?}");
         // Exposure of 100; most of it is for the two capabilities, the network, and root. Above 40
         // systemd no longer rates a unit OK.
-        machine.said(&["systemd-analyze", "security", "--offline=yes", "--threshold=30", UNIT]);
+        machine.output_of(&["systemd-analyze", "security", "--offline=yes", "--threshold=30", UNIT]);
     }
 }

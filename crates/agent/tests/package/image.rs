@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::machine::{Machine, Service, write_cluster};
-use super::{MADE, said, sha256};
+use super::{PACKAGES, output_of, sha256};
 
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
@@ -18,7 +18,7 @@ fn json(path: &Path) -> Value {
 /// Returns the path of a descriptor's blob, which must have the descriptor's digest and size.
 fn blob(descriptor: &Value) -> PathBuf {
     let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
-    let path = MADE.image.join("blobs/sha256").join(digest);
+    let path = PACKAGES.image.join("blobs/sha256").join(digest);
     assert_eq!(sha256(&path), digest);
     assert_eq!(Some(fs::metadata(&path).unwrap().len()), descriptor["size"].as_u64());
     path
@@ -27,14 +27,14 @@ fn blob(descriptor: &Value) -> PathBuf {
 /// Returns the image's root directory, unpacked by another program.
 fn unpack(folder: &TempDir) -> PathBuf {
     let bundle = folder.path().join("bundle");
-    let image = format!("{}:{}", MADE.image.display(), env!("CARGO_PKG_VERSION"));
-    said(Command::new("umoci").args(["unpack", "--image", &image]).arg(&bundle));
+    let image = format!("{}:{}", PACKAGES.image.display(), env!("CARGO_PKG_VERSION"));
+    output_of(Command::new("umoci").args(["unpack", "--image", &image]).arg(&bundle));
     bundle.join("rootfs")
 }
 
 #[test]
-fn everything_is_named_by_its_digest_and_nothing_else_is_there() {
-    let layout = &MADE.image;
+fn everything_is_named_by_its_digest_and_nothing_else_exists() {
+    let layout = &PACKAGES.image;
     assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
     let index = json(&layout.join("index.json"));
     let manifests = index["manifests"].as_array().unwrap();
@@ -52,7 +52,7 @@ fn everything_is_named_by_its_digest_and_nothing_else_is_there() {
     assert_eq!((layers.len(), diff_ids.len(), config["history"].as_array().unwrap().len()), (2, 2, 2));
     for (layer, diff_id) in layers.iter().zip(diff_ids) {
         assert_eq!(layer["mediaType"], "application/vnd.oci.image.layer.v1.tar+gzip");
-        let unpacked = said(Command::new("sh").args(["-c", "gzip -dc \"$0\" | sha256sum"]).arg(blob(layer)));
+        let unpacked = output_of(Command::new("sh").args(["-c", "gzip -dc \"$0\" | sha256sum"]).arg(blob(layer)));
         assert_eq!(diff_id, &format!("sha256:{}", unpacked.split_whitespace().next().unwrap()));
         named.insert(blob(layer));
     }
@@ -64,15 +64,15 @@ tortie_lab::kernel_test! {
     fn with_nothing_else_in_its_root_the_agent_enforces_policy_by_nftables() {
         let folder = TempDir::new().unwrap();
         let root = unpack(&folder);
-        let found = said(Command::new("sh").args(["-c", "find . -type f -printf '%P %m %U\n' | sort"]).current_dir(&root));
+        let found = output_of(Command::new("sh").args(["-c", "find . -type f -printf '%P %m %U\n' | sort"]).current_dir(&root));
         let programs: Vec<&str> = found.lines().filter(|line| line.contains("bin/")).collect();
         assert_eq!(programs, ["usr/bin/tortie 755 0", "usr/sbin/conntrack 755 0"]);
         let licences = found.lines().filter(|line| line.ends_with("/copyright 644 0")).count();
         let libraries = found.lines().filter(|line| line.contains(".so.")).count();
         assert!(libraries > 3 && licences > 3 && licences <= libraries + 1, "{found}");
         let machine = Machine::of(&root);
-        assert!(machine.said(&["/usr/bin/tortie", "version"]).starts_with("tortie "));
-        assert!(machine.said(&["/usr/sbin/conntrack", "--version"]).starts_with("conntrack "));
+        assert!(machine.output_of(&["/usr/bin/tortie", "version"]).starts_with("tortie "));
+        assert!(machine.output_of(&["/usr/sbin/conntrack", "--version"]).starts_with("conntrack "));
         write_cluster(&machine, "/etc/tortie/policy");
         let words = "/usr/bin/tortie run --datastore file:/etc/tortie/policy --node demo-node";
         let mut agent = machine.start(&Service {
@@ -83,7 +83,7 @@ tortie_lab::kernel_test! {
         });
         agent.is_ready();
         assert!(machine.ruleset().contains("filter-cali-tw-"));
-        let status = machine.said(&["/usr/bin/tortie", "status"]);
+        let status = machine.output_of(&["/usr/bin/tortie", "status"]);
         assert!(status.contains("demo-node"), "{status}");
         let (status, log) = agent.end();
         assert!(status.success(), "{log}");

@@ -86,7 +86,7 @@ impl Machine {
     }
 
     /// Returns the output of a program that must succeed there.
-    pub(crate) fn said(&self, words: &[&str]) -> String {
+    pub(crate) fn output_of(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -94,11 +94,11 @@ impl Machine {
 
     pub(crate) fn write(&self, path: &str, text: &str) {
         let mut command = self.outside("mkdir -p \"$(dirname \"$ROOT$0\")\"; printf %s \"$TEXT\" >\"$ROOT$0\"");
-        super::said(command.arg(path).env("TEXT", text));
+        super::output_of(command.arg(path).env("TEXT", text));
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
-        super::said(self.outside("cat \"$ROOT$0\"").arg(path))
+        super::output_of(self.outside("cat \"$ROOT$0\"").arg(path))
     }
 
     /// Returns all files that were written or removed since the root directory was created; `/run`
@@ -106,7 +106,7 @@ impl Machine {
     pub(crate) fn written(&self) -> Vec<String> {
         let list = "cd upper; find . -not -type d -printf '%P\\n' | sort
             find \"$ROOT/run\" -not -type d -printf 'run/%P\\n' | sort";
-        let found = super::said(&mut self.outside(list));
+        let found = super::output_of(&mut self.outside(list));
         found.lines().map(str::to_owned).collect()
     }
 
@@ -174,7 +174,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// Returns the next notification to the service manager.
-    pub(crate) fn tells(&mut self) -> String {
+    pub(crate) fn next_notification(&mut self) -> String {
         let mut bytes = [0; 256];
         match self.socket.recv(&mut bytes) {
             Ok(read) => String::from_utf8_lossy(&bytes[..read]).into_owned(),
@@ -188,8 +188,11 @@ impl Agent {
     /// Waits until the agent notifies its service manager that policy is in force, after the
     /// notification that it waits.
     pub(crate) fn is_ready(&mut self) {
-        let told = [self.tells(), self.tells()];
-        assert!(told[0].starts_with("STATUS=waiting ") && told[1].starts_with("READY=1\n"), "{told:?}");
+        let notifications = [self.next_notification(), self.next_notification()];
+        assert!(
+            notifications[0].starts_with("STATUS=waiting ") && notifications[1].starts_with("READY=1\n"),
+            "{notifications:?}"
+        );
     }
 
     /// Ends the agent as a service manager does, and returns the rest of its log.

@@ -11,21 +11,22 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use tempfile::TempDir;
-use xtask::package::{Made, Package};
+use xtask::package::{BuiltPackages, Package};
 
 /// Timestamp of everything in the packages.
 const EPOCH: u64 = 1_700_000_000;
 
 /// The packages, in a folder of cargo, since a test program removes nothing at its end.
-static MADE: LazyLock<Made> = LazyLock::new(|| make(Path::new(env!("CARGO_TARGET_TMPDIR")).join("package")));
+static PACKAGES: LazyLock<BuiltPackages> =
+    LazyLock::new(|| make(Path::new(env!("CARGO_TARGET_TMPDIR")).join("package")));
 
-fn make(out: PathBuf) -> Made {
+fn make(out: PathBuf) -> BuiltPackages {
     let agent = PathBuf::from(env!("CARGO_BIN_EXE_tortie"));
     Package { agent, out, epoch: EPOCH, compression: 1 }.make().unwrap()
 }
 
 /// Returns the output of a program that must succeed.
-fn said(command: &mut Command) -> String {
+fn output_of(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}\n{error}", output.status);
@@ -33,27 +34,27 @@ fn said(command: &mut Command) -> String {
 }
 
 fn sha256(path: &Path) -> String {
-    said(Command::new("sha256sum").arg(path)).split_whitespace().next().unwrap().to_owned()
+    output_of(Command::new("sha256sum").arg(path)).split_whitespace().next().unwrap().to_owned()
 }
 
 #[test]
 fn symbols_are_beside_the_program_which_names_them() {
-    let binary = &MADE.binary;
+    let binary = &PACKAGES.binary;
     let built = std::fs::metadata(env!("CARGO_BIN_EXE_tortie")).unwrap().len();
     assert!(binary.size < built && binary.symbols_size > 1_000_000, "{binary:?}, of {built}");
-    assert!(said(Command::new(&binary.program).arg("version")).starts_with("tortie "));
+    assert!(output_of(Command::new(&binary.program).arg("version")).starts_with("tortie "));
     // Debuggers accept only a file with this checksum.
-    let link = said(Command::new("readelf").arg("--debug-dump=links").arg(&binary.program));
+    let link = output_of(Command::new("readelf").arg("--debug-dump=links").arg(&binary.program));
     assert!(link.contains("tortie.debug"), "{link}");
     let nothing = Command::new("nm").arg(&binary.program).output().unwrap();
     assert!(String::from_utf8_lossy(&nothing.stderr).contains("no symbols"), "{nothing:?}");
-    assert!(said(Command::new("nm").arg(&binary.symbols)).lines().count() > 10_000);
+    assert!(output_of(Command::new("nm").arg(&binary.symbols)).lines().count() > 10_000);
 }
 
 #[test]
 fn the_same_program_makes_the_same_packages() {
     let folder = TempDir::new().unwrap();
-    let (first, second) = (&*MADE, make(folder.path().to_owned()));
+    let (first, second) = (&*PACKAGES, make(folder.path().to_owned()));
     assert_eq!(sha256(&first.debian), sha256(&second.debian));
     // The index names everything else by digest.
     assert_eq!(sha256(&first.image.join("index.json")), sha256(&second.image.join("index.json")));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use super::said;
+use super::output_of;
 
 /// Returns the values of each setting of a unit, in order; comments and sections are left out.
 pub(crate) fn settings(text: &str) -> BTreeMap<String, Vec<String>> {
@@ -17,7 +17,7 @@ pub(crate) fn settings(text: &str) -> BTreeMap<String, Vec<String>> {
 
 /// Returns the system calls of a systemd group, nested groups included.
 fn group(name: &str) -> BTreeSet<String> {
-    let listed = said(Command::new("systemd-analyze").args(["--no-pager", "syscall-filter", name]));
+    let listed = output_of(Command::new("systemd-analyze").args(["--no-pager", "syscall-filter", name]));
     let words = listed.lines().skip(1).map(str::trim).filter(|word| !word.is_empty() && !word.starts_with('#'));
     let mut calls = BTreeSet::new();
     for word in words {

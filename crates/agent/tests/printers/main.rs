@@ -174,7 +174,7 @@ fn of_input(place: &str, evil: &str) -> Vec<(Vec<String>, String)> {
 /// Returns the commands of the program, as its help lists them.
 fn commands() -> BTreeSet<String> {
     let help = String::from_utf8(tortie(&words(&["--help"])).stdout).unwrap();
-    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().to_owned();
+    let list = help.split("Run:\n").nth(1).unwrap().split("Options:\n").next().unwrap().to_owned();
     let name = |line: &str| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')).map(str::to_owned);
     let first = |line: String| line.split_whitespace().next().unwrap_or_default().to_owned();
     list.lines().filter_map(name).map(first).filter(|name| name != "help").collect()
@@ -260,7 +260,7 @@ impl World {
 }
 
 #[test]
-fn no_printer_passes_on_what_a_terminal_obeys() {
+fn no_printer_passes_terminal_control_sequences() {
     let world = World::new(EVIL);
     let runs = world.runs(EVIL);
     let fed = runs.iter().map(|(run, _)| run[0].as_str());

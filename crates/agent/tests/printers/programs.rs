@@ -37,10 +37,10 @@ impl Program {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    fn until(&self, what: &str, mut holds: impl FnMut(&str) -> bool) {
+    fn until(&self, condition: &str, mut holds: impl FnMut(&str) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !holds(&self.log()) {
-            assert!(Instant::now() < until, "waiting until {what}: {}", self.log());
+            assert!(Instant::now() < until, "waiting until {condition}: {}", self.log());
             thread::sleep(Duration::from_millis(50));
         }
     }

@@ -110,7 +110,7 @@ fn start_without_a_datastore(site: &mut Site, leave: impl FnOnce(&Site), come_ba
     assert!(site.node.get(9099, "/readiness").starts_with("HTTP/1.1 503"));
     assert_eq!((site.state(), site.work()), (before.clone(), nothing));
     come_back(site);
-    site.until_all_is_well();
+    site.until_available();
     assert_eq!((site.state(), site.work()), (before, nothing), "{}", site.node.log());
 }
 
@@ -125,8 +125,8 @@ tortie_lab::kernel_test! {
             Site::started(format!("fanout://{server}"), &[server]),
             Site::started(format!("typha://{server}"), &[server]),
         ];
-        let all = |behind: &[Site; 2], what: &str, wanted: &dyn Fn(&str) -> bool| {
-            equal(what, &[&direct, &behind[0], &behind[1]], wanted)
+        let all = |behind: &[Site; 2], condition: &str, is_expected: &dyn Fn(&str) -> bool| {
+            equal(condition, &[&direct, &behind[0], &behind[1]], is_expected)
         };
         let first = all(&behind, "the first state is in force", &|state| {
             ["10.66.0.1", "cali0web", "MASQUERADE", "10.65.0.2 dev cali0web"].iter().all(|part| state.contains(part))
@@ -150,7 +150,7 @@ tortie_lab::kernel_test! {
         // history.
         let before: Vec<Before> = behind.iter().map(Before::of).collect();
         fan_out.kill();
-        behind.iter_mut().for_each(Site::until_told_why);
+        behind.iter_mut().for_each(Site::until_unavailable);
         cluster.apply(&friends("10.66.0.1/32, 10.66.0.9/32"));
         direct.node.until("the friend is let in", |state| state.contains("10.66.0.9"));
         before.iter().zip(&behind).for_each(|(before, site)| before.still_holds(site));
@@ -159,7 +159,7 @@ tortie_lab::kernel_test! {
         let (gone, new) = differences(&last, &after);
         assert!(gone.is_empty() && new.len() == 1, "{gone:?} {new:?}");
         for (before, site) in before.iter().zip(&mut behind) {
-            site.until_all_is_well();
+            site.until_available();
             let work = site.work();
             assert_eq!(work.restores, before.work.restores, "{}", site.node.log());
             assert!(work.set_lines - before.work.set_lines <= 4.0, "{work:?}\n{}", site.node.log());
@@ -188,20 +188,20 @@ tortie_lab::kernel_test! {
         // It dies.
         cluster.etcd.kill(0);
         // Typha's protocol has no message for it.
-        sites[..2].iter_mut().for_each(Site::until_told_why);
+        sites[..2].iter_mut().for_each(Site::until_unavailable);
         // A server that starts now has no objects, which does not mean that there are none.
         fan_out.kill();
         let _second = FanOut::start(&url, server);
-        sites.iter_mut().for_each(Site::until_told_why);
+        sites.iter_mut().for_each(Site::until_unavailable);
         thread::sleep(Duration::from_millis(500));
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
         cluster.etcd.restart(0).unwrap();
-        sites.iter_mut().for_each(Site::until_all_is_well);
+        sites.iter_mut().for_each(Site::until_available);
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
 
         // The datastore is unreachable while others change it, and then delete its history.
         sites.iter().for_each(Site::cut);
-        sites.iter_mut().for_each(Site::until_told_why);
+        sites.iter_mut().for_each(Site::until_unavailable);
         let counted: Vec<_> = sites.iter().map(Site::counters).collect();
         cluster.apply(&friends("10.66.0.8/32"));
         cluster.apply(&CLUSTER.replace("10.66.0.1/32", "10.66.0.8/32").replace("ports: [80]", "ports: [8123]"));
@@ -217,7 +217,7 @@ tortie_lab::kernel_test! {
         // A rule of each family, and a member of a set.
         assert!(gone.len() == 3 && new.len() == 3, "{gone:#?} {new:#?}");
         for ((before, counted), site) in before.iter().zip(&counted).zip(&mut sites) {
-            site.until_all_is_well();
+            site.until_available();
             let work = site.work();
             // The policy's chain in one table of each family, and two members of a set.
             assert!(work.restores - before.work.restores <= 2.0, "{before:?} {work:?}", before = before.work);
@@ -244,7 +244,7 @@ tortie_lab::kernel_test! {
         let before = Before::of(&site);
 
         server.partition();
-        site.until_told_why();
+        site.until_unavailable();
         server.delete("v1", "Pod", "shop", "friend");
         server.apply(friend("other", "10.66.0.8"));
         server.apply(friend("passing", "10.66.0.9"));
@@ -254,7 +254,7 @@ tortie_lab::kernel_test! {
         before.still_holds(&site);
         server.heal();
         site.node.until("the changes are in force", |state| state.contains("10.66.0.8") && !state.contains("10.66.0.1"));
-        site.until_all_is_well();
+        site.until_available();
         let after = site.state();
         let (gone, new) = differences(&before.state, &after);
         assert!(gone.len() == 1 && new.len() == 1, "{gone:#?} {new:#?}");
@@ -281,8 +281,8 @@ tortie_lab::kernel_test! {
             Site::started(format!("fanout://{server}"), &[server]),
             Site::started(format!("typha://{server}"), &[server]),
         ];
-        let all = |sites: &[Site; 3], what: &str, friend: &str| {
-            equal(what, &[&sites[0], &sites[1], &sites[2]], |state| {
+        let all = |sites: &[Site; 3], condition: &str, friend: &str| {
+            equal(condition, &[&sites[0], &sites[1], &sites[2]], |state| {
                 state.contains(friend) && state.contains("10.65.0.2 dev cali0web")
             })
         };
@@ -291,18 +291,18 @@ tortie_lab::kernel_test! {
         cluster.etcd.freeze(0);
         fan_out.signal(Signal::STOP);
         let frozen = Instant::now();
-        sites.iter_mut().for_each(|site| site.until_told_why_within(Duration::from_secs(60)));
+        sites.iter_mut().for_each(|site| site.until_unavailable_within(Duration::from_secs(60)));
         assert!(frozen.elapsed() > Duration::from_secs(5), "nobody was given the time to answer");
         before.iter().zip(&sites).for_each(|(before, site)| before.still_holds(site));
         cluster.etcd.thaw(0);
-        sites[0].until_all_is_well();
+        sites[0].until_available();
         cluster.apply(&friends("10.66.0.8/32"));
         sites[0].node.until("the friend is let in", |state| state.contains("10.66.0.8"));
         before[1..].iter().zip(&sites[1..]).for_each(|(before, site)| before.still_holds(site));
         fan_out.signal(Signal::CONT);
         all(&sites, "the friend is let in everywhere", "10.66.0.8");
         for (before, site) in before.iter().zip(&mut sites) {
-            site.until_all_is_well();
+            site.until_available();
             assert_eq!(site.work().restores, before.work.restores, "{}", site.node.log());
         }
     }
@@ -422,7 +422,7 @@ fn objects() -> Vec<Value> {
 /// Queries about a whole cluster have the same answers from the datastore and from the servers in
 /// front of it.
 #[test]
-fn answers_name_the_version_that_decides_whoever_tells_it() {
+fn answers_name_the_deciding_version_from_every_source() {
     let cluster = Cluster::start(CLUSTER);
     let fanout = FanOut::start(&cluster.etcd.url(), ANYWHERE);
     let datastores =

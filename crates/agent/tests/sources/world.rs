@@ -194,32 +194,32 @@ impl Site {
         counters
     }
 
-    pub(crate) fn until_told_why(&mut self) {
-        self.until_told_why_within(PATIENCE);
+    pub(crate) fn until_unavailable(&mut self) {
+        self.until_unavailable_within(PATIENCE);
     }
 
-    pub(crate) fn until_told_why_within(&mut self, patience: Duration) {
+    pub(crate) fn until_unavailable_within(&mut self, patience: Duration) {
         self.node.until_within(patience, "200", |answer| answer.contains("the datastore cannot be read: "));
     }
 
-    pub(crate) fn until_all_is_well(&mut self) {
+    pub(crate) fn until_available(&mut self) {
         self.node.until_readiness("200", |answer| !answer.contains("cannot be read"));
     }
 }
 
 /// Waits until the kernels are as wanted and equal, and returns their state.
-pub(crate) fn equal(what: &str, sites: &[&Site], wanted: impl Fn(&str) -> bool) -> String {
+pub(crate) fn equal(condition: &str, sites: &[&Site], is_expected: impl Fn(&str) -> bool) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
         let mut states = sites.iter().map(|site| site.state());
         let first = states.next().unwrap();
-        if wanted(&first) && states.all(|state| state == first) {
+        if is_expected(&first) && states.all(|state| state == first) {
             return first;
         }
         if Instant::now() > until {
             let all: Vec<String> =
                 sites.iter().map(|site| format!("{}\n{}\n", site.state(), site.node.log())).collect();
-            panic!("waiting until {what}\n{}", all.join("\n======\n"));
+            panic!("waiting until {condition}\n{}", all.join("\n======\n"));
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -78,9 +78,9 @@ pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
 
 fn id_of(crowd: Crowd) -> &'static str {
     match crowd {
-        Crowd::FromEverybody => "anybody",
+        Crowd::FromAnyPeer => "anybody",
         Crowd::FromAllPods => "from_all_pods",
         Crowd::ToAllPods => "to_all_pods",
-        Crowd::ToEverybody => "anywhere",
+        Crowd::ToAnyPeer => "anywhere",
     }
 }

@@ -17,7 +17,7 @@ use crate::map::nodes::{Access, Node};
 
 /// Largest number of drawn edges from and to any peer; with more, only the nodes show these
 /// packets.
-const EVERYBODY: usize = 60;
+const MAX_ANY_PEER_EDGES: usize = 60;
 
 /// End of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ const EVERYBODY: usize = 60;
 pub enum Anchor {
     /// Any peer: the packets that the other end allows regardless of the peer. The policies of the
     /// peer itself do not count.
-    Everybody,
+    AnyPeer,
     /// All workloads.
     AllPods,
     /// All nodes of a group, by its index.
@@ -144,8 +144,8 @@ pub(crate) fn edges(
     let mut found: BTreeMap<(usize, bool, Part), Vec<usize>> = BTreeMap::new();
     for (from, source) in nodes.iter().enumerate() {
         for (to, destination) in nodes.iter().enumerate() {
-            let is_asked = whole || source.is_wanted || destination.is_wanted;
-            if !is_asked || source.egress != Access::Depends && destination.ingress != Access::Depends {
+            let touches_subject = whole || source.is_wanted || destination.is_wanted;
+            if !touches_subject || source.egress != Access::Depends && destination.ingress != Access::Depends {
                 continue;
             }
             if from == to && source.members.len() < 2 {
@@ -198,34 +198,34 @@ pub(crate) fn edges(
                     .filter(|(_, node)| node.group == group)
                     .for_each(|(shown, _)| *shown = true);
             }
-            Anchor::Group(_) | Anchor::AllPods | Anchor::Everybody => {}
+            Anchor::Group(_) | Anchor::AllPods | Anchor::AnyPeer => {}
         }
     }
-    let with_everybody = with_everybody(nodes, &shown, reachability, pairs);
-    if with_everybody.len() <= EVERYBODY {
-        edges.extend(with_everybody);
+    let any_peer_edges = any_peer_edges(nodes, &shown, reachability, pairs);
+    if any_peer_edges.len() <= MAX_ANY_PEER_EDGES {
+        edges.extend(any_peer_edges);
     }
     edges.sort_by(|one, other| (one.from, one.to, &one.label).cmp(&(other.from, other.to, &other.label)));
     (edges, shown)
 }
 
 /// Returns the edges of nodes that allow some packets, but not all, regardless of the peer.
-fn with_everybody(nodes: &[Node], shown: &[bool], reachability: &mut Reachability<'_>, pairs: &mut Pairs) -> Vec<Edge> {
+fn any_peer_edges(nodes: &[Node], shown: &[bool], reachability: &mut Reachability<'_>, pairs: &mut Pairs) -> Vec<Edge> {
     let mut edges = Vec::new();
     for ((number, node), _) in nodes.iter().enumerate().zip(shown).filter(|(_, shown)| **shown) {
         for direction in [Direction::Ingress, Direction::Egress] {
             let Access::Some(label) = node.access(direction) else { continue };
             let mut deciders = Vec::new();
             for party in &node.parties {
-                let said = reachability.said_to_all(*party, direction);
-                let ends = if direction == Direction::Egress { [said, None] } else { [None, said] };
+                let rulings_id = reachability.uniform_rulings_id(*party, direction);
+                let ends = if direction == Direction::Egress { [rulings_id, None] } else { [None, rulings_id] };
                 if let Some(pair) = pairs.of(ends, reachability) {
                     add(&mut deciders, pair.deciders(&pair.parts));
                 }
             }
             let (from, to) = match direction {
-                Direction::Ingress => (Anchor::Everybody, Anchor::Node(number)),
-                Direction::Egress => (Anchor::Node(number), Anchor::Everybody),
+                Direction::Ingress => (Anchor::AnyPeer, Anchor::Node(number)),
+                Direction::Egress => (Anchor::Node(number), Anchor::AnyPeer),
             };
             let tiers = pairs.tiers(&deciders);
             edges.push(Edge { from, to, label: label.clone(), is_part: false, tiers, deciders });
@@ -247,10 +247,10 @@ fn ends(source: &Node, destination: &Node, reachability: &Reachability<'_>) -> V
     let mut ends: Vec<[Option<RulingsId>; 2]> = Vec::new();
     for from in &source.parties {
         for to in &destination.parties {
-            let said = [(*from, Direction::Egress, *to), (*to, Direction::Ingress, *from)]
-                .map(|(own, direction, peer)| reachability.said(own, direction, peer));
-            if said != [None, None] {
-                ends.push(said);
+            let rulings_ids = [(*from, Direction::Egress, *to), (*to, Direction::Ingress, *from)]
+                .map(|(own, direction, peer)| reachability.rulings_id(own, direction, peer));
+            if rulings_ids != [None, None] {
+                ends.push(rulings_ids);
             }
         }
     }
@@ -307,7 +307,7 @@ impl<'a> Covers<'a> {
 
     fn is_at(&self, anchor: Anchor, number: usize, node: &Node) -> bool {
         match anchor {
-            Anchor::Everybody => true,
+            Anchor::AnyPeer => true,
             Anchor::AllPods => !node.is_networks(),
             Anchor::Group(group) => node.group == group,
             Anchor::Node(other) => number == other,

@@ -39,10 +39,10 @@ pub(crate) fn parts(passing: &[Passing], unrestricted: &Traffic) -> Vec<Part> {
     let mut parts = Vec::new();
     for kind in passing {
         match traffic(&kind.traffic, unrestricted, false) {
-            Words::All(text) => {
+            TrafficText::All(text) => {
                 parts.push(Part::Text(text + &from_ports(kind.source_ports)));
             }
-            Words::Listed(_) => {
+            TrafficText::Listed(_) => {
                 for (protocol, details) in kind.traffic.protocols() {
                     let part = |details| Part::Listed { source_ports: kind.source_ports, protocol, details };
                     match details {
@@ -99,7 +99,7 @@ pub(crate) fn label(passing: &[Passing], unrestricted: &Traffic, few: bool) -> S
     let parts: Vec<String> = passing
         .iter()
         .map(|kind| {
-            let (Words::All(text) | Words::Listed(text)) = traffic(&kind.traffic, unrestricted, few);
+            let (TrafficText::All(text) | TrafficText::Listed(text)) = traffic(&kind.traffic, unrestricted, few);
             text + &from_ports(kind.source_ports)
         })
         .collect();
@@ -126,24 +126,24 @@ fn missing<'a>(traffic: &'a Traffic, unrestricted: &'a Traffic) -> impl Iterator
 }
 
 /// Packets as text: all, possibly with exceptions, or a list.
-enum Words {
+enum TrafficText {
     All(String),
     Listed(String),
 }
 
-fn traffic(traffic: &Traffic, unrestricted: &Traffic, few: bool) -> Words {
+fn traffic(traffic: &Traffic, unrestricted: &Traffic, few: bool) -> TrafficText {
     let missing: Vec<String> =
         missing(traffic, unrestricted).filter_map(|(protocol, details)| part(protocol, &details, few)).collect();
     // With few protocols, the question is limited to some ports, which are listed.
     if missing.is_empty() && unrestricted.protocols().count() > FEW_PROTOCOLS {
-        return Words::All("all".to_owned());
+        return TrafficText::All("all".to_owned());
     }
     let inside: Vec<String> =
         traffic.protocols().filter_map(|(protocol, details)| part(protocol, details, few)).collect();
     if !missing.is_empty() && missing.len() < inside.len() {
-        Words::All(format!("all but {}", missing.join("; ")))
+        TrafficText::All(format!("all but {}", missing.join("; ")))
     } else {
-        Words::Listed(inside.join("; "))
+        TrafficText::Listed(inside.join("; "))
     }
 }
 

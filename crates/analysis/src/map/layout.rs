@@ -75,10 +75,10 @@ pub(crate) struct Curve {
 /// Symbol for many peers: all sources or all destinations of some packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Crowd {
-    FromEverybody,
+    FromAnyPeer,
     FromAllPods,
     ToAllPods,
-    ToEverybody,
+    ToAnyPeer,
 }
 
 /// Positions of all parts of a [`Map`].
@@ -109,8 +109,8 @@ impl Site {
         match (anchor, is_source) {
             (Anchor::Node(number), _) => Self::Node(number),
             (Anchor::Group(number), _) => Self::Group(number),
-            (Anchor::Everybody, true) => Self::Crowd(Crowd::FromEverybody),
-            (Anchor::Everybody, false) => Self::Crowd(Crowd::ToEverybody),
+            (Anchor::AnyPeer, true) => Self::Crowd(Crowd::FromAnyPeer),
+            (Anchor::AnyPeer, false) => Self::Crowd(Crowd::ToAnyPeer),
             (Anchor::AllPods, true) => Self::Crowd(Crowd::FromAllPods),
             (Anchor::AllPods, false) => Self::Crowd(Crowd::ToAllPods),
         }
@@ -127,8 +127,8 @@ impl Site {
 impl Crowd {
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::FromEverybody => "anybody",
-            Self::ToEverybody => "anywhere",
+            Self::FromAnyPeer => "anybody",
+            Self::ToAnyPeer => "anywhere",
             Self::FromAllPods | Self::ToAllPods => "all pods",
         }
     }
@@ -141,7 +141,7 @@ pub(crate) fn access(node: &Node) -> String {
         Access::Nothing => "none".to_owned(),
         Access::Some(label) => short(label, 14),
         Access::Depends => "by peer".to_owned(),
-        Access::Unjudged => String::new(),
+        Access::NotEvaluated => String::new(),
     };
     if node.is_networks() {
         return String::new();

@@ -35,7 +35,7 @@ impl Group {
 
 /// Properties of a workload.
 #[derive(Debug)]
-struct Known {
+struct WorkloadProperties {
     owner: Option<Arc<str>>,
     labels: BTreeMap<Arc<str>, Arc<str>>,
     is_wanted: bool,
@@ -44,12 +44,12 @@ struct Known {
 /// Names of all workloads and networks.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    workloads: AHashMap<Arc<str>, Known>,
+    workloads: AHashMap<Arc<str>, WorkloadProperties>,
     networks: AHashMap<Cidr, String>,
 }
 
 /// Labels that describe a pod best, in order of preference.
-const TELLING: [&str; 6] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "role", "component"];
+const DESCRIPTIVE_LABELS: [&str; 6] = ["app.kubernetes.io/name", "app", "k8s-app", "name", "role", "component"];
 
 pub(crate) fn namespace(workload: &str) -> &str {
     workload.split_once('/').map_or("", |(namespace, _)| namespace)
@@ -60,7 +60,7 @@ fn short(workload: &str) -> &str {
 }
 
 impl Names {
-    pub(crate) fn new(updates: &[Update], wanted: &Wanted<'_>) -> Self {
+    pub(crate) fn new(updates: &[Update], subject: &Subject<'_>) -> Self {
         let mut names = Self::default();
         let mut profiles: AHashMap<&ProfileName, &Valid<Profile>> = AHashMap::new();
         for update in updates {
@@ -73,8 +73,8 @@ impl Names {
                 Update::WorkloadEndpoint(key, Some(endpoint)) => {
                     let inherited = endpoint.profiles.iter().rev().filter_map(|name| profiles.get(name));
                     let inherited = inherited.map(|profile| &profile.labels).chain([&endpoint.labels]);
-                    let is_wanted = wanted.holds(key.workload(), inherited.flat_map(Labels::iter));
-                    names.workloads.insert(key.workload().into(), Known::new(endpoint, is_wanted));
+                    let is_wanted = subject.holds(key.workload(), inherited.flat_map(Labels::iter));
+                    names.workloads.insert(key.workload().into(), WorkloadProperties::new(endpoint, is_wanted));
                 }
                 Update::NetworkSet(id, Some(set)) => {
                     for net in &set.nets {
@@ -94,7 +94,7 @@ impl Names {
 
     /// Reports whether a workload is a subject of the picture.
     pub(crate) fn is_wanted(&self, workload: &str) -> bool {
-        self.workloads.get(workload).is_some_and(|known| known.is_wanted)
+        self.workloads.get(workload).is_some_and(|properties| properties.is_wanted)
     }
 
     /// Returns the title of workloads of a namespace.
@@ -104,7 +104,7 @@ impl Names {
         }
         let mut owners: Vec<&str> = Vec::new();
         for workload in workloads {
-            let owner = self.workloads.get(workload).and_then(|known| known.owner.as_deref());
+            let owner = self.workloads.get(workload).and_then(|properties| properties.owner.as_deref());
             let owner = owner.unwrap_or_else(|| short(workload));
             if !owners.contains(&owner) {
                 owners.push(owner);
@@ -117,7 +117,7 @@ impl Names {
             return owners.join(", ");
         }
         let common = self.labels(workloads);
-        let telling = TELLING.iter().find_map(|name| common.iter().find(|(label, _)| label == name));
+        let telling = DESCRIPTIVE_LABELS.iter().find_map(|name| common.iter().find(|(label, _)| label == name));
         match (telling.or_else(|| common.first()), owners.first()) {
             (Some((label, value)), _) => format!("{label}={value}"),
             (None, Some(first)) => format!("{first} and others"),
@@ -130,11 +130,11 @@ impl Names {
         let mut all = workloads.iter().filter_map(|workload| self.workloads.get(workload));
         let Some(first) = all.next() else { return Vec::new() };
         let mut common: Vec<(&Arc<str>, &Arc<str>)> = first.labels.iter().collect();
-        for known in all {
+        for properties in all {
             if common.is_empty() {
                 break;
             }
-            common.retain(|(name, value)| known.labels.get(*name) == Some(*value));
+            common.retain(|(name, value)| properties.labels.get(*name) == Some(*value));
         }
         common.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
     }
@@ -161,7 +161,7 @@ impl Names {
     }
 }
 
-impl Known {
+impl WorkloadProperties {
     fn new(endpoint: &WorkloadEndpoint, is_wanted: bool) -> Self {
         let labels: BTreeMap<Arc<str>, Arc<str>> = endpoint
             .labels
@@ -187,12 +187,12 @@ fn is_given(name: &str) -> bool {
 }
 
 /// Subject of the picture.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct Subject<'a> {
     pub(crate) namespaces: &'a [String],
     pub(crate) selector: Option<&'a Selector>,
 }
 
-impl Wanted<'_> {
+impl Subject<'_> {
     pub(crate) fn is_everything(&self) -> bool {
         self.namespaces.is_empty() && self.selector.is_none()
     }

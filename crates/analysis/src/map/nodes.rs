@@ -14,7 +14,7 @@ use crate::map::names::{Group, Names, namespace};
 #[allow(clippy::exhaustive_enums, reason = "there are no others")]
 pub enum Access {
     /// Not evaluated: networks have no policies.
-    Unjudged,
+    NotEvaluated,
     /// All packets, regardless of the peer.
     Everything,
     /// No packets.
@@ -57,7 +57,7 @@ impl Node {
     /// Reports whether it consists of networks and not of workloads.
     #[must_use]
     pub fn is_networks(&self) -> bool {
-        self.ingress == Access::Unjudged
+        self.ingress == Access::NotEvaluated
     }
 
     /// Returns the allowed ingress or egress.
@@ -72,9 +72,9 @@ impl Node {
     /// Returns the number of members: `3 pods`, `2 networks`.
     #[must_use]
     pub fn count(&self) -> String {
-        let what = if self.is_networks() { "network" } else { "pod" };
+        let noun = if self.is_networks() { "network" } else { "pod" };
         let count = self.members.len();
-        format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+        format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn nodes(
             node(draft, group, compiled, reachability, names)
         })
         .collect();
-    tell_apart(&mut nodes);
+    make_titles_unique(&mut nodes);
     (nodes, groups)
 }
 
@@ -232,14 +232,14 @@ fn access(parties: &[usize], direction: Direction, reachability: &mut Reachabili
     let mut alike: Option<RulingsId> = None;
     for party in parties {
         if matches!(reachability.parties().get(*party), Some(Party::Networks(_))) {
-            return Access::Unjudged;
+            return Access::NotEvaluated;
         }
-        let Some(said) = reachability.said_to_all(*party, direction) else { return Access::Depends };
+        let Some(rulings_id) = reachability.uniform_rulings_id(*party, direction) else { return Access::Depends };
         let passing = |id| reachability.passing_number(id);
-        if alike.is_some_and(|known| passing(known) != passing(said)) {
+        if alike.is_some_and(|known| passing(known) != passing(rulings_id)) {
             return Access::Depends;
         }
-        alike = Some(said);
+        alike = Some(rulings_id);
     }
     let passing = match direction {
         Direction::Egress => reachability.passing(alike, None),
@@ -254,7 +254,7 @@ fn access(parties: &[usize], direction: Direction, reachability: &mut Reachabili
 
 /// Adds a label or a number to the titles of nodes of a group with the same title.
 #[expect(clippy::indexing_slicing, reason = "nodes are numbered by their places")]
-fn tell_apart(nodes: &mut [Node]) {
+fn make_titles_unique(nodes: &mut [Node]) {
     let mut same: BTreeMap<(usize, String), Vec<usize>> = BTreeMap::new();
     for (number, node) in nodes.iter().enumerate() {
         same.entry((node.group, node.title.clone())).or_default().push(number);

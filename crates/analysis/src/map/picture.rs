@@ -13,7 +13,7 @@ use tortie_selector::Selector;
 
 use crate::map::edges::{Anchor, Edge, Pairs, edges};
 use crate::map::labels::label;
-use crate::map::names::{Group, Names, Wanted};
+use crate::map::names::{Group, Names, Subject};
 use crate::map::nodes::{Access, Folding, Node, nodes};
 
 /// Subject and parameters of a picture.
@@ -74,13 +74,13 @@ pub struct Map {
     /// each with the reason, sorted. If two workloads claim one, both are denied everything.
     pub contested: Vec<(Arc<str>, String)>,
     ends: Vec<End>,
-    said: Vec<[Said; 2]>,
+    ruling_rows: Vec<[RulingRow; 2]>,
     passing: BTreeMap<[Option<usize>; 2], String>,
 }
 
 /// Numbers of rulings about ranges of peers: each entry holds from its node up to that of the next
 /// entry.
-type Said = Vec<(usize, Option<usize>)>;
+type RulingRow = Vec<(usize, Option<usize>)>;
 
 /// Rulings of an end.
 #[derive(Clone, Debug)]
@@ -90,12 +90,12 @@ struct End {
 }
 
 /// Selection of items, and their new indexes.
-struct Kept<'a> {
+struct Renumbering<'a> {
     kept: &'a [bool],
     numbers: Vec<usize>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> Renumbering<'a> {
     fn new(kept: &'a [bool]) -> Self {
         let mut next = 0;
         let number = |kept: &bool| {
@@ -105,9 +105,9 @@ impl<'a> Kept<'a> {
         Self { kept, numbers: kept.iter().map(number).collect() }
     }
 
-    fn keep<T>(&self, things: &mut Vec<T>) {
+    fn keep<T>(&self, items: &mut Vec<T>) {
         let mut kept = self.kept.iter();
-        things.retain(|_| kept.next() == Some(&true));
+        items.retain(|_| kept.next() == Some(&true));
     }
 
     #[expect(clippy::indexing_slicing, reason = "things are numbered by their places")]
@@ -126,24 +126,24 @@ pub fn map(updates: &[Update], options: &Options) -> Result<Map, UpdateError> {
     let mut cluster = Cluster::new(&options.graph, options.settings.clone());
     cluster.set_settings(options.settings.clone(), options.node_settings.clone());
     cluster.apply(updates.iter().cloned())?;
-    let wanted = Wanted { namespaces: &options.namespaces, selector: options.selector.as_ref() };
-    let names = Names::new(updates, &wanted);
+    let subject = Subject { namespaces: &options.namespaces, selector: options.selector.as_ref() };
+    let names = Names::new(updates, &subject);
     let contested = contested(&cluster, &names);
     let compiled = cluster.compiled();
     let tiers = tiers(updates);
-    let map = Map::new(&compiled, &names, &tiers, wanted.is_everything(), options);
+    let map = Map::new(&compiled, &names, &tiers, subject.is_everything(), options);
     Ok(Map { contested, ..map })
 }
 
 /// Returns the subjects of the picture whose claims do not count.
 fn contested(cluster: &Cluster, names: &Names) -> Vec<(Arc<str>, String)> {
-    let told = cluster.ignored().into_iter().filter_map(|ignored| match &ignored.key {
+    let contested = cluster.ignored().into_iter().filter_map(|ignored| match &ignored.key {
         Key::WorkloadEndpoint(key) if names.is_wanted(key.workload()) => {
             Some((key.workload().into(), ignored.reason.to_string()))
         }
         _ => None,
     });
-    told.collect()
+    contested.collect()
 }
 
 /// Returns all tiers in order of evaluation.
@@ -166,13 +166,13 @@ impl Map {
         let reachability = &mut reachability;
         let (mut found, mut groups) = nodes(compiled, reachability, names, Folding::None, options.max_nodes);
         let count = found.len();
-        let wanted = found.iter().filter(|node| node.is_wanted).count();
+        let subjects = found.iter().filter(|node| node.is_wanted).count();
         let mut unfolded = None;
         let mut fold = |folding, reachability: &mut Reachability<'_>| {
             unfolded = Some(count);
             nodes(compiled, reachability, names, folding, options.max_nodes)
         };
-        if wanted > options.max_nodes || whole && count > options.max_nodes {
+        if subjects > options.max_nodes || whole && count > options.max_nodes {
             (found, groups) = fold(Folding::All, reachability);
         }
         let mut pairs = Pairs::new(tiers);
@@ -193,29 +193,29 @@ impl Map {
             tiers: tiers.to_vec(),
             unfolded,
             left_out,
-            forwards: compiled.judges_forwarded(),
+            forwards: compiled.has_forward_policies(),
             contested: Vec::new(),
             ends: Vec::new(),
-            said: Vec::new(),
+            ruling_rows: Vec::new(),
             passing: BTreeMap::new(),
         };
         map.leave_out(&shown);
         map.keep_tiers();
-        map.say(reachability);
+        map.record_rulings(reachability);
         map
     }
 
     /// Keeps only shown nodes and groups with a rest, and renumbers the references of edges and
     /// nodes.
     fn leave_out(&mut self, shown: &[bool]) {
-        let nodes = Kept::new(shown);
+        let nodes = Renumbering::new(shown);
         nodes.keep(&mut self.nodes);
         let is_left = |group: usize| {
             self.nodes.iter().any(|node| node.group == group)
                 || self.edges.iter().any(|edge| [edge.from, edge.to].contains(&Anchor::Group(group)))
         };
         let groups: Vec<bool> = (0..self.groups.len()).map(is_left).collect();
-        let groups = Kept::new(&groups);
+        let groups = Renumbering::new(&groups);
         groups.keep(&mut self.groups);
         for node in &mut self.nodes {
             node.group = groups.number(node.group);
@@ -224,7 +224,7 @@ impl Map {
             match anchor {
                 Anchor::Node(number) => *number = nodes.number(*number),
                 Anchor::Group(number) => *number = groups.number(*number),
-                Anchor::Everybody | Anchor::AllPods => {}
+                Anchor::AnyPeer | Anchor::AllPods => {}
             }
         }
     }
@@ -233,7 +233,7 @@ impl Map {
     fn keep_tiers(&mut self) {
         let decides = |tier: usize| self.edges.iter().any(|edge| edge.tiers.contains(&tier));
         let tiers: Vec<bool> = (0..self.tiers.len()).map(decides).collect();
-        let tiers = Kept::new(&tiers);
+        let tiers = Renumbering::new(&tiers);
         tiers.keep(&mut self.tiers);
         for tier in self.edges.iter_mut().flat_map(|edge| &mut edge.tiers) {
             *tier = tiers.number(*tier);
@@ -242,7 +242,7 @@ impl Map {
 
     /// Records the rulings between all nodes that stand for a single party.
     #[expect(clippy::expect_used, clippy::indexing_slicing, reason = "ends get their numbers here")]
-    fn say(&mut self, reachability: &mut Reachability<'_>) {
+    fn record_rulings(&mut self, reachability: &mut Reachability<'_>) {
         let single: Vec<Option<usize>> = self
             .nodes
             .iter()
@@ -256,20 +256,20 @@ impl Map {
             let mut rows = [Vec::new(), Vec::new()];
             for (row, direction) in rows.iter_mut().zip([Direction::Egress, Direction::Ingress]) {
                 for (place, peer) in single.iter().enumerate() {
-                    let said = node.and_then(|node| reachability.said(node, direction, (*peer)?));
-                    let said = said.map(|id| {
+                    let ruling = node.and_then(|node| reachability.rulings_id(node, direction, (*peer)?));
+                    let ruling = ruling.map(|id| {
                         *numbers.entry(id).or_insert_with(|| {
                             let passing = reachability.passing_number(id).expect("the number is of this reachability");
                             self.ends.push(End { rulings: reachability.rulings(id).to_vec(), passing });
                             self.ends.len() - 1
                         })
                     });
-                    if row.last().is_none_or(|(_, last)| *last != said) {
-                        row.push((place, said));
+                    if row.last().is_none_or(|(_, last)| *last != ruling) {
+                        row.push((place, ruling));
                     }
                 }
             }
-            self.said.push(rows);
+            self.ruling_rows.push(rows);
         }
         let ids: AHashMap<usize, RulingsId> = numbers.into_iter().map(|(id, number)| (number, id)).collect();
         for from in 0..self.nodes.len() {
@@ -287,26 +287,26 @@ impl Map {
     }
 
     fn both(&self, from: usize, to: usize) -> [Option<usize>; 2] {
-        [self.said(from, Direction::Egress, to), self.said(to, Direction::Ingress, from)]
+        [self.ruling_number(from, Direction::Egress, to), self.ruling_number(to, Direction::Ingress, from)]
     }
 
     /// Returns the number of a node's rulings about a peer, for packets to it (egress) or from it
     /// (ingress). `None` if there are none, or one of the two is [folded](Node::is_folded).
     #[must_use]
-    pub fn said(&self, node: usize, direction: Direction, peer: usize) -> Option<usize> {
-        let row = self.said_to_all(node, direction);
+    pub fn ruling_number(&self, node: usize, direction: Direction, peer: usize) -> Option<usize> {
+        let row = self.ruling_numbers(node, direction);
         row.get(row.partition_point(|(start, _)| *start <= peer).checked_sub(1)?)?.1
     }
 
     /// Returns these numbers for all peers: each entry holds from its node up to that of the next
     /// entry.
     #[must_use]
-    pub fn said_to_all(&self, node: usize, direction: Direction) -> &[(usize, Option<usize>)] {
+    pub fn ruling_numbers(&self, node: usize, direction: Direction) -> &[(usize, Option<usize>)] {
         let place = usize::from(direction == Direction::Ingress);
-        self.said.get(node).and_then(|rows| rows.get(place)).map_or(&[], |row| row)
+        self.ruling_rows.get(node).and_then(|rows| rows.get(place)).map_or(&[], |row| row)
     }
 
-    /// Returns the rulings by the numbers that [`Self::said`] returns, which start at 0.
+    /// Returns the rulings by the numbers that [`Self::ruling_number`] returns, which start at 0.
     #[must_use]
     pub fn ends(&self) -> impl ExactSizeIterator<Item = &[Ruling]> {
         self.ends.iter().map(|end| &*end.rulings)

@@ -32,7 +32,7 @@ impl Map {
     #[expect(clippy::indexing_slicing, reason = "as with any index")]
     pub fn name(&self, anchor: Anchor) -> String {
         match anchor {
-            Anchor::Everybody => "anybody".to_owned(),
+            Anchor::AnyPeer => "anybody".to_owned(),
             Anchor::AllPods => "all pods".to_owned(),
             Anchor::Group(number) => match &self.groups[number] {
                 Group::Namespace(name) => format!("{name}/*"),
@@ -185,7 +185,7 @@ fn line(out: &mut String, map: &Map, (number, edge): (usize, &Edge), curve: &Cur
 fn node(out: &mut String, map: &Map, (number, node): (usize, &Node), rect: &Rect) {
     let Rect { x, y, width, height } = rect;
     let kind = match node.ingress {
-        Access::Unjudged => "networks",
+        Access::NotEvaluated => "networks",
         Access::Everything => "open",
         Access::Nothing => "closed",
         Access::Some(_) | Access::Depends => "ruled",

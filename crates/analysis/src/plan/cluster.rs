@@ -11,7 +11,7 @@ use tortie_model::{Hostname, Update};
 
 use crate::plan::findings::{Finding, of_policies};
 use crate::plan::one_node::OneNode;
-use crate::plan::told::Told;
+use crate::plan::policy_state::PolicyState;
 
 /// All endpoints of a cluster as if they were on one node, whose tables answer for the whole
 /// cluster.
@@ -25,14 +25,14 @@ pub struct Cluster {
 #[derive(Clone)]
 pub(crate) struct State {
     pub(crate) classes: Classes,
-    pub(crate) told: Told,
+    pub(crate) policy_state: PolicyState,
 }
 
 impl Cluster {
     /// Returns a cluster without objects. The name of the node has no effect.
     #[must_use]
     pub fn new(config: &GraphConfig, settings: Settings) -> Self {
-        let state = State { classes: Classes::new(settings), told: Told::default() };
+        let state = State { classes: Classes::new(settings), policy_state: PolicyState::default() };
         Self { node: OneNode::new(config), state }
     }
 
@@ -61,7 +61,7 @@ impl Cluster {
         let desired = self.node.flush();
         for update in &desired {
             self.state.classes.apply(update)?;
-            self.state.told.note(update);
+            self.state.policy_state.note(update);
         }
         self.state.classes.flush();
         Ok(desired)
@@ -111,6 +111,6 @@ impl State {
             Update::Policy(id, Some(policy)) => Some((id.clone(), &**policy)),
             _ => None,
         });
-        of_policies(&policies.collect(), &self.told, &self.classes.flush())
+        of_policies(&policies.collect(), &self.policy_state, &self.classes.flush())
     }
 }

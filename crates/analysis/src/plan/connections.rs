@@ -12,7 +12,7 @@ use crate::plan::ends::{Ends, Names};
 /// Decisions before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Why {
+pub struct DecisionChange {
     /// The end that denies on one side of the change: the source's egress or the destination's
     /// ingress.
     pub direction: Direction,
@@ -37,7 +37,7 @@ pub struct Packets {
     /// Their source ports, inclusive; `None` means all.
     pub source_ports: Option<(u16, u16)>,
     /// The reason.
-    pub why: Why,
+    pub decision: DecisionChange,
 }
 
 /// Connections that a change opens or closes.
@@ -109,7 +109,7 @@ impl Packets {
             families: Vec::new(),
             traffic: shift.traffic.clone(),
             source_ports: shift.source_ports,
-            why: Why {
+            decision: DecisionChange {
                 direction: shift.direction,
                 layer: shift.layer,
                 before: shift.before.clone(),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_in_few_words() {
+    fn ends_are_formatted_briefly() {
         let pods = [
             pod("shop/web-1", Some("web-")),
             pod("shop/web-2", Some("web-")),

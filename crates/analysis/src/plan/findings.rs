@@ -7,7 +7,7 @@ use tortie_classes::{Compiled, Unused};
 use tortie_model::{Direction, HostEndpointName, IpSetId, Key, Policy, PolicyId, Update};
 
 use crate::plan::ends::Ends;
-use crate::plan::told::Told;
+use crate::plan::policy_state::PolicyState;
 
 /// Likely unintended effect of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -142,10 +142,10 @@ pub(crate) fn of_claims<'u>(objects: impl Iterator<Item = &'u Update>) -> BTreeS
 #[expect(clippy::expect_used, reason = "tables are compiled from the applied policies")]
 pub(crate) fn of_policies(
     written: &BTreeMap<PolicyId, &Policy>,
-    told: &Told,
+    policy_state: &PolicyState,
     compiled: &Compiled<'_>,
 ) -> BTreeSet<Finding> {
-    let idle = written.keys().filter(|id| !told.policies.contains_key(*id));
+    let idle = written.keys().filter(|id| !policy_state.policies.contains_key(*id));
     let mut findings: BTreeSet<Finding> = idle.map(|id| Finding::SelectsNothing { policy: id.clone() }).collect();
     for group in compiled.groups() {
         if let Some(Err(Missing::TableBudget { limit, policies })) = compiled.table(group) {
@@ -155,7 +155,7 @@ pub(crate) fn of_policies(
     let unused = compiled.unused();
     for rules in unused.rules.chunk_by(|one, other| one.policy == other.policy) {
         let id = &rules.first().expect("chunks have at least one rule").policy;
-        let policy = told.policies.get(id).expect("the policy of a compiled rule was told");
+        let policy = policy_state.policies.get(id).expect("the policy of a compiled rule was sent");
         let is_idle = unused.policies.contains(id);
         for rule in rules {
             let (policy_id, direction, index) = (id.clone(), rule.direction, rule.index);
@@ -163,7 +163,7 @@ pub(crate) fn of_policies(
                 Direction::Ingress => &policy.inbound,
                 Direction::Egress => &policy.outbound,
             };
-            let is_empty = |set: &IpSetId| told.set_sizes.get(set) == Some(&0);
+            let is_empty = |set: &IpSetId| policy_state.set_sizes.get(set) == Some(&0);
             let sets = list.iter().nth(index).expect("rules are numbered by their places").sets;
             let selects_nothing =
                 [&sets.src, &sets.dst, &sets.dst_ip_ports].into_iter().flat_map(|sets| sets.iter()).any(is_empty);

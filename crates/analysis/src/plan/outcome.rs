@@ -174,8 +174,8 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
 }
 
 fn losing_policy(before: &State, after: &State, names: &Names) -> Option<Finding> {
-    let had = before.told.has_policy.iter().filter(|(_, has)| **has).map(|(id, _)| id);
-    let lost: Vec<_> = had.filter(|id| after.told.has_policy.get(*id) == Some(&false)).cloned().collect();
+    let had = before.policy_state.has_policy.iter().filter(|(_, has)| **has).map(|(id, _)| id);
+    let lost: Vec<_> = had.filter(|id| after.policy_state.has_policy.get(*id) == Some(&false)).cloned().collect();
     let is_any = !lost.is_empty();
     let workloads = names.ends([Party::Workloads(lost)].iter(), 1);
     is_any.then_some(Finding::LoseAllPolicy { workloads })
@@ -183,7 +183,7 @@ fn losing_policy(before: &State, after: &State, names: &Names) -> Option<Finding
 
 fn losing_management<'a>(hosts: &'a [HostPackets], options: &'a Options) -> impl Iterator<Item = Finding> + 'a {
     let closing = hosts.iter().filter(|host| {
-        !host.packets.opens && host.packets.why.direction == Direction::Ingress && host.layer != Layer::Forward
+        !host.packets.opens && host.packets.decision.direction == Direction::Ingress && host.layer != Layer::Forward
     });
     closing.flat_map(|host| {
         let is_closed = |port: &&u16| host.packets.traffic.contains(Protocol::TCP.number(), L4Detail::Port(**port));

@@ -4,14 +4,15 @@ use std::net::IpAddr;
 
 use ahash::AHashMap;
 use tortie_calc::GraphConfig;
-use tortie_evaluate::{Missing, Packet, Settings};
-use tortie_model::{Direction, Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_evaluate::{Packet, Settings};
+use tortie_model::{Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
-use crate::trace::connection::{At, Connection, Place};
+use crate::trace::connection::{Connection, Place};
 use crate::trace::error::TraceError;
-use crate::trace::host::Traffic;
-use crate::trace::index::Places;
-use crate::trace::node::{Asked, NodeView};
+use crate::trace::index::AddressIndex;
+use crate::trace::network::{NatSettings, Pools};
+use crate::trace::node::NodeView;
+use crate::trace::path::ConnectionQuery;
 use crate::trace::services::Services;
 
 /// Parameters of a node besides the objects of the cluster.
@@ -28,8 +29,11 @@ pub struct Cluster {
     /// Parameters of nodes with different ones.
     configs: AHashMap<Hostname, NodeConfig>,
     objects: AHashMap<Key, Update>,
-    index: Places,
+    index: AddressIndex,
     services: Services,
+    pub(crate) pools: Pools,
+    /// Parameters of address translation, by node.
+    pub(crate) nat: AHashMap<Hostname, NatSettings>,
     /// Nodes that have been evaluated.
     nodes: AHashMap<Hostname, NodeView>,
 }
@@ -59,8 +63,10 @@ impl Cluster {
             config: NodeConfig { graph, settings },
             configs: AHashMap::new(),
             objects: AHashMap::new(),
-            index: Places::default(),
+            index: AddressIndex::default(),
             services: Services::default(),
+            pools: Pools::default(),
+            nat: AHashMap::new(),
             nodes: AHashMap::new(),
         }
     }
@@ -80,18 +86,23 @@ impl Cluster {
         let before = self.objects.remove(&key);
         self.index.replace(before.as_ref(), &update);
         self.services.replace(before.as_ref(), &update);
+        self.pools.replace(&update);
         if update.exists() {
             self.objects.insert(key, update);
         }
     }
 
-    /// Returns the place with an address; see [`Places::place`].
+    pub(crate) fn index(&self) -> &AddressIndex {
+        &self.index
+    }
+
+    /// Returns the place with an address; see [`AddressIndex::place`].
     #[must_use]
     pub fn place_of(&self, address: IpAddr) -> Place {
         self.index.place(address)
     }
 
-    /// Returns the network set that contains an address; see [`Places::network_set`].
+    /// Returns the network set that contains an address; see [`AddressIndex::network_set`].
     #[must_use]
     pub fn network_set_of(&self, address: IpAddr, namespace: Option<&str>) -> Option<&NetworkSetName> {
         self.index.network_set(address, namespace)
@@ -148,7 +159,7 @@ impl Cluster {
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn connection(&mut self, from: &Place, to: &Place, packet: &Packet) -> Result<Connection, TraceError> {
-        self.ask(from, to, Asked { packet, is_pending: false })
+        self.evaluate(&ConnectionQuery::new(from.clone(), to.clone(), *packet))
     }
 
     /// As [`Cluster::connection`], with all staged policies in force in place of the policies that
@@ -157,134 +168,11 @@ impl Cluster {
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn pending_connection(&mut self, from: &Place, to: &Place, packet: &Packet) -> Result<Connection, TraceError> {
-        self.ask(from, to, Asked { packet, is_pending: true })
-    }
-
-    /// Evaluates a connection that a node accepts at one of its addresses and forwards to a backend
-    /// of a Service (a node port). `entering` is its first packet as it reaches that node, `packet`
-    /// is the same after DNAT, and `leaving` is the packet as another node sees it, with the
-    /// address of the forwarding node as its source.
-    ///
-    /// # Errors
-    /// If one of the places does not exist in the cluster.
-    pub fn connection_by_node(
-        &mut self,
-        from: &Place,
-        node: &Hostname,
-        to: &Place,
-        [entering, packet, leaving]: [&Packet; 3],
-        is_pending: bool,
-    ) -> Result<Connection, TraceError> {
-        let [entering, asked, leaving] = [entering, packet, leaving].map(|packet| Asked { packet, is_pending });
-        if let Place::Workload(from) = from {
-            self.known(from)?;
-        }
-        let is_on = |place: &Place| match place {
-            Place::Workload(key) => key.host() == node.as_str(),
-            Place::Node(host) => host == node,
-            Place::Outside => false,
-        };
-        if is_on(from) {
-            // The node translates the packet before its policies see it.
-            return self.ask(from, to, asked);
-        }
-        let mut connection = Connection::default();
-        self.leave(from, Some(Traffic::Forwarded), entering, &mut connection)?;
-        let legs = &mut connection.legs;
-        self.node(node)?.host_legs_in(Traffic::Forwarded, entering, asked, legs)?;
-        if is_on(to) {
-            if let Place::Workload(key) = to {
-                let leg = self.node(node)?.leg(At::Workload(key.id()), Direction::Ingress, asked)?;
-                legs.push(leg);
-            }
-        } else {
-            self.node(node)?.host_legs(Traffic::Forwarded, Direction::Egress, asked, legs)?;
-            self.arrive(to, Some(Traffic::Forwarded), leaving, &mut connection)?;
-        }
-        Ok(connection)
-    }
-
-    fn ask(&mut self, from: &Place, to: &Place, asked: Asked<'_>) -> Result<Connection, TraceError> {
-        let mut connection = Connection::default();
-        match (from, to) {
-            (Place::Outside, Place::Outside) => return Err(TraceError::BothOutside),
-            (Place::Workload(from), Place::Workload(to)) if from == to => {
-                self.known(from)?;
-            }
-            (Place::Workload(from), Place::Node(to)) if from.host() == to.as_str() => {
-                let node = self.node(to)?;
-                connection.legs.push(node.leg(At::WorkloadToHost(from.id()), Direction::Egress, asked)?);
-            }
-            // Felix applies no policy to packets of a node to its workloads.
-            (Place::Node(from), Place::Workload(to)) if from.as_str() == to.host() => self.known(to)?,
-            (Place::Node(from), Place::Node(to)) if from == to => {}
-            _ => {
-                let same_node =
-                    matches!((from, to), (Place::Workload(from), Place::Workload(to)) if from.host() == to.host());
-                let both = matches!((from, to), (Place::Workload(_), Place::Workload(_)));
-                let forwarded = if both { Traffic::BetweenWorkloads } else { Traffic::Forwarded };
-                self.leave(from, (!same_node).then_some(forwarded), asked, &mut connection)?;
-                self.arrive(to, (!same_node).then_some(forwarded), asked, &mut connection)?;
-            }
-        }
-        Ok(connection)
-    }
-
-    /// Evaluates the packet on the source's node. `forwarded` is the kind of a workload's traffic
-    /// for the host endpoints; `None` if they do not see it.
-    fn leave(
-        &mut self,
-        from: &Place,
-        forwarded: Option<Traffic>,
-        asked: Asked<'_>,
-        connection: &mut Connection,
-    ) -> Result<(), TraceError> {
-        match from {
-            Place::Workload(key) => {
-                let node = self.node(&Hostname::new(key.host()))?;
-                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Egress, asked)?);
-                if let Some(forwarded) = forwarded {
-                    node.host_legs(forwarded, Direction::Egress, asked, &mut connection.legs)?;
-                }
-            }
-            Place::Node(host) => {
-                self.node(host)?.host_legs(Traffic::Own, Direction::Egress, asked, &mut connection.legs)?;
-            }
-            Place::Outside => {}
-        }
-        Ok(())
-    }
-
-    /// Evaluates the packet on the destination's node.
-    fn arrive(
-        &mut self,
-        to: &Place,
-        forwarded: Option<Traffic>,
-        asked: Asked<'_>,
-        connection: &mut Connection,
-    ) -> Result<(), TraceError> {
-        match to {
-            Place::Workload(key) => {
-                let node = self.node(&Hostname::new(key.host()))?;
-                if let Some(forwarded) = forwarded {
-                    node.host_legs(forwarded, Direction::Ingress, asked, &mut connection.legs)?;
-                }
-                connection.legs.push(node.leg(At::Workload(key.id()), Direction::Ingress, asked)?);
-            }
-            Place::Node(host) => {
-                self.node(host)?.host_legs(Traffic::Own, Direction::Ingress, asked, &mut connection.legs)?;
-            }
-            Place::Outside => {}
-        }
-        Ok(())
-    }
-
-    fn known(&self, key: &WorkloadEndpointKey) -> Result<(), TraceError> {
-        self.workload(key).map(drop).ok_or_else(|| Missing::Workload(key.id()).into())
+        self.evaluate(&ConnectionQuery::new(from.clone(), to.clone(), *packet).pending(true))
     }
 
     /// Returns the current view of a node.
-    fn node(&mut self, host: &Hostname) -> Result<&NodeView, TraceError> {
+    pub(crate) fn node(&mut self, host: &Hostname) -> Result<&NodeView, TraceError> {
         let Self { config, configs, objects, nodes, .. } = self;
         let node = nodes.entry(host.clone()).or_insert_with(|| {
             let NodeConfig { graph, settings } = configs.get(host).unwrap_or(config);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tortie_evaluate::{Explanation, Layer, Verdict};
+use tortie_evaluate::{Explanation, Layer, Packet, Verdict};
 use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId, WorkloadEndpointKey};
 
 /// An end of a connection.
@@ -17,10 +17,22 @@ pub enum Place {
     Outside,
 }
 
+impl Place {
+    /// Returns the node of the place; `None` outside the cluster.
+    #[must_use]
+    pub fn node(&self) -> Option<Hostname> {
+        match self {
+            Self::Workload(key) => Some(Hostname::new(key.host())),
+            Self::Node(host) => Some(host.clone()),
+            Self::Outside => None,
+        }
+    }
+}
+
 /// An endpoint that a connection passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum At {
+pub enum EnforcementPoint {
     /// A workload.
     Workload(WorkloadEndpointId),
     /// A workload, for packets to its node.
@@ -29,7 +41,7 @@ pub enum At {
     Host(HostEndpointName, Layer),
 }
 
-impl fmt::Display for At {
+impl fmt::Display for EnforcementPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Workload(id) => write!(f, "{}", id.workload),
@@ -54,9 +66,11 @@ pub struct Leg {
     /// Its node.
     pub node: Hostname,
     /// The endpoint.
-    pub at: At,
+    pub at: EnforcementPoint,
     /// Whether the packet leaves the endpoint (egress) or enters it (ingress).
     pub direction: Direction,
+    /// The packet at this endpoint, after the translations before it.
+    pub packet: Packet,
     /// Its verdict, with the evaluated rules.
     pub explanation: Explanation,
 }
@@ -101,7 +115,8 @@ impl Connection {
     /// other programs on a node decide in the end.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        let is_open = |leg: &Leg| leg.verdict() == Verdict::Undecided && matches!(leg.at, At::WorkloadToHost(_));
+        let is_open =
+            |leg: &Leg| leg.verdict() == Verdict::Undecided && matches!(leg.at, EnforcementPoint::WorkloadToHost(_));
         if self.denied_by().is_some() {
             Verdict::Deny
         } else if self.legs.iter().any(is_open) {

@@ -1,6 +1,6 @@
 //! Errors of traces.
 
-use tortie_evaluate::{Missing, UpdateError};
+use tortie_evaluate::{Missing, MixedFamilies, UpdateError};
 
 /// Reason for a question without an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +12,9 @@ pub enum TraceError {
     /// An end is missing, or an object that it refers to.
     #[error(transparent)]
     Missing(#[from] Missing),
+    /// The addresses of the packet belong to different families.
+    #[error(transparent)]
+    Packet(#[from] MixedFamilies),
     /// The calculation contradicts itself.
     #[error("the calculation contradicts itself")]
     Calculation(#[from] UpdateError),

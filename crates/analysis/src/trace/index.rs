@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ahash::AHashMap;
 use smallvec::SmallVec;
-use tortie_model::{Cidr, HostEndpoint, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
+use tortie_model::{Cidr, HostEndpoint, NatMapping, NetworkSetName, Update, WorkloadEndpoint, WorkloadEndpointKey};
 
 use crate::trace::connection::Place;
 
@@ -15,22 +15,24 @@ use crate::trace::connection::Place;
 ///
 /// ```
 /// use tortie_model::{NetworkSet, NetworkSetName, Update, Valid};
-/// use tortie_analysis::trace::Places;
+/// use tortie_analysis::trace::AddressIndex;
 ///
 /// let partners = NetworkSetName::new("partners");
 /// let set = NetworkSet { nets: ["192.0.2.0/24".parse()?].into_iter().collect(), ..NetworkSet::default() };
-/// let mut places = Places::default();
+/// let mut places = AddressIndex::default();
 /// places.replace(None, &Update::NetworkSet(partners.clone(), Some(Valid::new(set)?)));
 /// assert_eq!(places.network_set("192.0.2.7".parse()?, None), Some(&partners));
 /// assert_eq!(places.network_set("198.51.100.7".parse()?, None), None);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct AddressIndex {
     /// More than one place for an address that is assigned more than once.
     places: AHashMap<IpAddr, SmallVec<[Place; 1]>>,
     /// Workloads by namespace and name of the orchestrator.
     workloads: AHashMap<Arc<str>, SmallVec<[WorkloadEndpointKey; 1]>>,
+    /// Workloads by their floating addresses, each with its own address.
+    floating: AHashMap<IpAddr, SmallVec<[(WorkloadEndpointKey, IpAddr); 1]>>,
     /// Network sets by their networks without host bits.
     network_sets: AHashMap<Cidr, SmallVec<[NetworkSetName; 1]>>,
     /// Number of networks of network sets by prefix length.
@@ -58,7 +60,7 @@ impl Lengths {
     }
 }
 
-impl Places {
+impl AddressIndex {
     /// Replaces the former state of an object. Objects without addresses are ignored.
     ///
     /// # Panics
@@ -68,6 +70,7 @@ impl Places {
             match update {
                 Update::WorkloadEndpoint(key, Some(endpoint)) => {
                     self.set_name(key, is_there);
+                    self.set_floating(key, endpoint, is_there);
                     for address in workload_addresses(endpoint) {
                         self.set(address, &Place::Workload(key.clone()), is_there);
                     }
@@ -103,6 +106,15 @@ impl Places {
         let places = self.places.get(&address).map_or(&[][..], |places| places);
         let workload = places.iter().find(|place| matches!(place, Place::Workload(_)));
         workload.or(places.first()).cloned().unwrap_or(Place::Outside)
+    }
+
+    /// Returns the workload that a floating address belongs to, and the own address that it stands
+    /// for. Of several, the smallest own address as text counts, as on nodes.
+    #[must_use]
+    pub fn floating(&self, address: IpAddr) -> Option<(&WorkloadEndpointKey, IpAddr)> {
+        let mappings = self.floating.get(&address)?;
+        let first = mappings.iter().min_by_key(|(_, internal)| internal.to_string());
+        first.map(|(key, internal)| (key, *internal))
     }
 
     /// Returns the network set that contains an address. Sets of this namespace take precedence
@@ -181,6 +193,22 @@ impl Places {
         lengths.set(net.prefix_len(), is_there);
     }
 
+    fn set_floating(&mut self, key: &WorkloadEndpointKey, endpoint: &WorkloadEndpoint, is_there: bool) {
+        let extras = endpoint.extras.iter();
+        for NatMapping { internal, external } in
+            extras.flat_map(|extras| extras.ipv4_nat.iter().chain(&extras.ipv6_nat))
+        {
+            let mappings = self.floating.entry(*external).or_default();
+            mappings.retain(|(other, own)| (&*other, &*own) != (key, internal));
+            if is_there {
+                mappings.push((key.clone(), *internal));
+            }
+            if mappings.is_empty() {
+                self.floating.remove(external);
+            }
+        }
+    }
+
     #[expect(clippy::expect_used, reason = "only added endpoints are removed")]
     fn set_name(&mut self, key: &WorkloadEndpointKey, is_there: bool) {
         if is_there {
@@ -223,9 +251,9 @@ mod tests {
             set("other/a", &["192.0.2.0/30", "2001:db8::/32"]),
             set("other/b", &["192.0.2.0/30"]),
         ];
-        let mut places = Places::default();
+        let mut places = AddressIndex::default();
         updates.iter().for_each(|update| places.replace(None, update));
-        let found = |places: &Places, address: &str, namespace| {
+        let found = |places: &AddressIndex, address: &str, namespace| {
             places.network_set(address.parse().unwrap(), namespace).map(ToString::to_string).unwrap_or_default()
         };
         assert_eq!(found(&places, "192.0.2.1", Some("shop")), "shop/ours");

@@ -128,13 +128,13 @@ mod tests {
         Update::Node(Hostname::new("n"), Some(Valid::new(Node { addresses, ..Node::default() }).unwrap()))
     }
 
-    fn told(cluster: &Cluster, family: Family) -> Vec<String> {
+    fn example_networks(cluster: &Cluster, family: Family) -> Vec<String> {
         let networks = cluster.networks_of_set(&NetworkSetName::new("s"), family).expect("it is there");
         networks.iter().map(|network| format!("{} {}", network.net, network.example)).collect()
     }
 
     #[test]
-    fn networks_that_others_name_are_told_apart() {
+    fn networks_named_by_other_sets_are_separate() {
         let net = |text: &str| -> Cidr { text.parse().unwrap() };
         let mut cluster = cluster([
             set("s", &[net("192.0.2.7/24"), net("198.51.100.0/32"), net("2001:db8::/64")]),
@@ -142,7 +142,7 @@ mod tests {
             node("192.0.2.128"),
         ]);
         assert_eq!(
-            told(&cluster, Family::V4),
+            example_networks(&cluster, Family::V4),
             [
                 "192.0.2.0/24 192.0.2.129",
                 "192.0.2.0/25 192.0.2.0",
@@ -150,14 +150,14 @@ mod tests {
                 "198.51.100.0/32 198.51.100.0"
             ]
         );
-        assert_eq!(told(&cluster, Family::V6), ["2001:db8::/64 2001:db8::"]);
+        assert_eq!(example_networks(&cluster, Family::V6), ["2001:db8::/64 2001:db8::"]);
         // The networks inside a network and the cluster take all its addresses.
         cluster.apply(set("other", &[net("192.0.2.0/25"), net("192.0.2.128/25")]));
         cluster.apply(node("198.51.100.0"));
-        assert_eq!(told(&cluster, Family::V4), ["192.0.2.0/25 192.0.2.0", "192.0.2.128/25 192.0.2.128"]);
+        assert_eq!(example_networks(&cluster, Family::V4), ["192.0.2.0/25 192.0.2.0", "192.0.2.128/25 192.0.2.128"]);
         assert_eq!(cluster.networks_of_set(&NetworkSetName::new("none"), Family::V4), None);
         cluster.apply(set("s", &[net("0.0.0.0/0"), net("::/0")]));
-        assert_eq!(told(&cluster, Family::V6), ["::/0 ::"]);
+        assert_eq!(example_networks(&cluster, Family::V6), ["::/0 ::"]);
     }
 
     fn nets() -> impl Strategy<Value = Vec<Cidr>> {
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_tells_an_address_from_its_example(of_set in nets(), named in nets(), own in 0..=255_u32) {
+        fn addresses_are_in_the_same_networks_as_their_example(of_set in nets(), named in nets(), own in 0..=255_u32) {
             let own: IpAddr = Ipv4Addr::from_bits(0xc000_0200 + own).into();
             let cluster = cluster([set("s", &of_set), set("other", &named), node(&own.to_string())]);
             let networks = cluster.networks_of_set(&NetworkSetName::new("s"), Family::V4).unwrap();

@@ -1,11 +1,14 @@
 //! A node at one end of a connection.
 
-use tortie_calc::{Graph, GraphConfig, ReadyFlag};
-use tortie_evaluate::{Evaluator, Layer, Packet, Settings, UpdateError};
-use tortie_model::{Direction, Hostname, SyncStatus, Update};
+use std::net::IpAddr;
 
-use crate::trace::connection::{At, Leg};
-use crate::trace::host::Traffic;
+use tortie_calc::{Graph, GraphConfig, ReadyFlag};
+use tortie_evaluate::{Evaluator, Explanation, Layer, Packet, Settings, UpdateError};
+use tortie_model::{Direction, Hostname, SyncStatus, Update, WorkloadEndpointId};
+
+use crate::trace::connection::{EnforcementPoint, Leg};
+use crate::trace::error::TraceError;
+use crate::trace::host::{HostStage, Link, Traffic};
 
 /// Current desired state of a node.
 #[derive(Debug)]
@@ -15,12 +18,26 @@ pub(crate) struct NodeView {
     evaluator: Evaluator,
 }
 
-/// A packet, and the policies that evaluate it.
+/// A packet at a node before and after the node translates its destination, and the policies that
+/// evaluate it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    pub(crate) packet: &'a Packet,
+pub(crate) struct PacketQuery<'a> {
+    pub(crate) entering: Packet,
+    pub(crate) packet: Packet,
+    /// The node's addresses on tunnels.
+    pub(crate) tunnels: &'a [IpAddr],
     /// Whether staged policies count as enforced.
     pub(crate) is_pending: bool,
+}
+
+impl PacketQuery<'_> {
+    /// Returns the packet that a layer evaluates.
+    fn at(&self, layer: Layer) -> &Packet {
+        match layer {
+            Layer::Untracked | Layer::PreDnat => &self.entering,
+            Layer::Normal | Layer::Forward => &self.packet,
+        }
+    }
 }
 
 impl NodeView {
@@ -41,64 +58,64 @@ impl NodeView {
         desired.iter().try_for_each(|update| self.evaluator.apply(update))
     }
 
-    pub(crate) fn leg(&self, at: At, direction: Direction, asked: Asked<'_>) -> Result<Leg, crate::trace::TraceError> {
-        let (evaluator, packet) = (&self.evaluator, asked.packet);
-        let explanation = match (&at, asked.is_pending) {
-            (At::Workload(id), false) => evaluator.explain_workload(id, direction, packet),
-            (At::Workload(id), true) => evaluator.explain_pending_workload(id, direction, packet),
-            (At::WorkloadToHost(id), false) => evaluator.explain_workload_to_host(id, packet),
-            (At::WorkloadToHost(id), true) => evaluator.explain_pending_workload_to_host(id, packet),
-            (At::Host(name, layer), false) => evaluator.explain_host(name, *layer, direction, packet),
-            (At::Host(name, layer), true) => evaluator.explain_pending_host(name, *layer, direction, packet),
+    /// Evaluates a workload's policies.
+    pub(crate) fn workload_leg(
+        &self,
+        id: WorkloadEndpointId,
+        direction: Direction,
+        query: PacketQuery<'_>,
+    ) -> Result<Leg, TraceError> {
+        let (evaluator, packet) = (&self.evaluator, query.packet);
+        let explanation = match query.is_pending {
+            false => evaluator.explain_workload(&id, direction, &packet),
+            true => evaluator.explain_pending_workload(&id, direction, &packet),
         }?;
-        Ok(Leg { node: self.host.clone(), at, direction, explanation })
+        Ok(self.leg(EnforcementPoint::Workload(id), direction, packet, explanation))
     }
 
-    /// Evaluates the host endpoints for a packet that enters or leaves the node.
+    /// Evaluates a workload's policies for a packet to this node.
+    pub(crate) fn workload_to_host_leg(
+        &self,
+        id: WorkloadEndpointId,
+        query: PacketQuery<'_>,
+    ) -> Result<Leg, TraceError> {
+        let (evaluator, packet) = (&self.evaluator, query.packet);
+        let explanation = match query.is_pending {
+            false => evaluator.explain_workload_to_host(&id, &packet),
+            true => evaluator.explain_pending_workload_to_host(&id, &packet),
+        }?;
+        Ok(self.leg(EnforcementPoint::WorkloadToHost(id), Direction::Egress, packet, explanation))
+    }
+
+    /// Evaluates the host endpoints for a packet that enters or leaves the node by a link.
     pub(crate) fn host_legs(
         &self,
         traffic: Traffic,
+        link: Link,
         direction: Direction,
-        asked: Asked<'_>,
+        query: PacketQuery<'_>,
         legs: &mut Vec<Leg>,
-    ) -> Result<(), crate::trace::TraceError> {
-        self.all_host_legs(traffic, direction, [asked, asked], legs)
-    }
-
-    /// Evaluates the host endpoints for a packet that reaches the node as `entering`, before DNAT
-    /// on the node.
-    pub(crate) fn host_legs_in(
-        &self,
-        traffic: Traffic,
-        entering: Asked<'_>,
-        asked: Asked<'_>,
-        legs: &mut Vec<Leg>,
-    ) -> Result<(), crate::trace::TraceError> {
-        self.all_host_legs(traffic, Direction::Ingress, [entering, asked], legs)
-    }
-
-    fn all_host_legs(
-        &self,
-        traffic: Traffic,
-        direction: Direction,
-        [entering, asked]: [Asked<'_>; 2],
-        legs: &mut Vec<Leg>,
-    ) -> Result<(), crate::trace::TraceError> {
-        let own = match direction {
-            Direction::Ingress => entering.packet.destination(),
-            Direction::Egress => asked.packet.source(),
-        };
-        for name in traffic.host_endpoints(&self.evaluator, own) {
-            for layer in traffic.layers(direction) {
-                let asked = if matches!(layer, Layer::Untracked | Layer::PreDnat) { entering } else { asked };
-                let leg = self.leg(At::Host(name.clone(), *layer), direction, asked)?;
-                let ends = traffic.ends(*layer, leg.verdict());
-                legs.push(leg);
+    ) -> Result<(), TraceError> {
+        for stages in traffic.stages(&self.evaluator, link, direction, query.tunnels) {
+            for stage in stages {
+                let (evaluator, HostStage { endpoint, layer }, packet) =
+                    (&self.evaluator, &stage, query.at(stage.layer));
+                let explanation = match query.is_pending {
+                    false => evaluator.explain_host(endpoint, *layer, direction, packet),
+                    true => evaluator.explain_pending_host(endpoint, *layer, direction, packet),
+                }?;
+                let ends = stage.ends(&explanation.answer);
+                let at = EnforcementPoint::Host(endpoint.clone(), *layer);
+                legs.push(self.leg(at, direction, *packet, explanation));
                 if ends {
                     break;
                 }
             }
         }
         Ok(())
+    }
+
+    fn leg(&self, at: EnforcementPoint, direction: Direction, packet: Packet, explanation: Explanation) -> Leg {
+        Leg { node: self.host.clone(), at, direction, packet, explanation }
     }
 }

@@ -33,6 +33,18 @@ pub enum ServiceError {
         /// The port.
         port: u16,
     },
+    /// No endpoint of the Service is ready.
+    #[error("service {service} has no {family} endpoint that is ready for port {port}; {count} are not ready")]
+    NotReady {
+        /// The Service.
+        service: NamespacedName,
+        /// The port.
+        port: u16,
+        /// The family.
+        family: Family,
+        /// Number of endpoints that are not ready.
+        count: usize,
+    },
     /// The Service has no backend.
     #[error("service {service} has no {family} endpoint for port {port}")]
     NoBackend {
@@ -56,10 +68,11 @@ impl Cluster {
         self.services().at(address, number, port).or_else(|| by_node().filter(|_| is_node()))
     }
 
-    /// Returns the backends of a port of a Service, sorted. Their readiness is unknown.
+    /// Returns the backends of a port of a Service, sorted: the endpoints that are ready, or else
+    /// those that still serve while they terminate, as kube-proxy has it.
     ///
     /// # Errors
-    /// If the Service, its port, or a backend in this family is missing.
+    /// If the Service, its port, or such a backend in this family is missing.
     pub fn backends(
         &self,
         service: &NamespacedName,
@@ -72,28 +85,39 @@ impl Cluster {
             _ => None,
         });
         let found = found.ok_or_else(|| ServiceError::Unknown(service.clone()))?;
-        let is_meant = |of: &&tortie_model::ServicePort| {
+        let is_port = |of: &&tortie_model::ServicePort| {
             of.port == i32::from(port) && of.protocol.eq_ignore_ascii_case(protocol.as_str())
         };
         let no_port = || ServiceError::NoPort { service: service.clone(), port };
-        let meant = found.ports.iter().find(is_meant).ok_or_else(no_port)?;
+        let service_port = found.ports.iter().find(is_port).ok_or_else(no_port)?;
         let slices = self.objects().filter_map(|object| match object {
-            Update::EndpointSlice(_, Some(slice)) if slice.service.as_ref() == Some(service) => Some(slice),
+            Update::EndpointSlice(name, Some(slice)) if slice.service.as_ref() == Some(service) => Some((name, slice)),
             _ => None,
         });
-        let mut backends = BTreeSet::new();
-        for slice in slices {
+        let (of_endpoints, own): (Vec<_>, Vec<_>) = slices.partition(|(name, _)| name.is_slice_of_endpoints());
+        let slices = if own.is_empty() { of_endpoints } else { own };
+        let (mut ready, mut draining, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for (_, slice) in slices {
             // The ports of a slice have the names of the service's ports.
-            let ports = slice.ports.iter().filter(|of| of.name == meant.name && of.protocol == protocol);
+            let ports = slice.ports.iter().filter(|of| of.name == service_port.name && of.protocol == protocol);
             for port in ports.filter_map(|of| of.port) {
-                let addresses = slice.addresses.iter().filter(|address| Family::of(**address) == family);
-                backends.extend(addresses.map(|address| Backend { address: *address, port }));
+                for address in slice.addresses.iter().filter(|address| Family::of(**address) == family) {
+                    let backend = Backend { address: *address, port };
+                    all.insert(backend);
+                    if !slice.not_ready.contains(address) {
+                        ready.insert(backend);
+                    } else if slice.draining.contains(address) {
+                        draining.insert(backend);
+                    }
+                }
             }
         }
-        if backends.is_empty() {
-            return Err(ServiceError::NoBackend { service: service.clone(), port, family });
+        let (service, count) = (service.clone(), all.len());
+        match [ready, draining].into_iter().find(|backends| !backends.is_empty()) {
+            Some(backends) => Ok(backends.into_iter().collect()),
+            None if count > 0 => Err(ServiceError::NotReady { service, port, family, count }),
+            None => Err(ServiceError::NoBackend { service, port, family }),
         }
-        Ok(backends.into_iter().collect())
     }
 }
 
@@ -121,6 +145,8 @@ mod tests {
             service: Some(name("db")),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             ports: ports.iter().map(port).collect(),
+            not_ready: Box::default(),
+            draining: Box::default(),
         };
         let id = format!("db-{}{}", addresses[0], ports[0].0);
         Update::EndpointSlice(name(&id), Some(Arc::new(slice)))

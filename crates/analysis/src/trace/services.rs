@@ -43,13 +43,13 @@ pub struct ServicePortName {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Services {
-    at: AHashMap<Reached, SmallVec<[ServicePortName; 1]>>,
+    at: AHashMap<ServiceAddress, SmallVec<[ServicePortName; 1]>>,
     by_address: AHashMap<IpAddr, SmallVec<[NamespacedName; 1]>>,
 }
 
 /// Address at which a Service is reached, with protocol number and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Reached {
+enum ServiceAddress {
     Address(IpAddr, u8, u16),
     Nodes(u8, u16),
 }
@@ -68,10 +68,10 @@ impl Services {
             for (protocol, port, of) in service.ports.iter().filter_map(numbers) {
                 let reached = ServicePortName { service: name.clone(), name: Arc::clone(&of.name), port };
                 for address in addresses(service) {
-                    set(&mut self.at, Reached::Address(address, protocol, port), &reached, is_there);
+                    set(&mut self.at, ServiceAddress::Address(address, protocol, port), &reached, is_there);
                 }
                 if let Some(node_port) = node_port(service, of) {
-                    set(&mut self.at, Reached::Nodes(protocol, node_port), &reached, is_there);
+                    set(&mut self.at, ServiceAddress::Nodes(protocol, node_port), &reached, is_there);
                 }
             }
         }
@@ -81,13 +81,13 @@ impl Services {
     /// several, the first by name.
     #[must_use]
     pub fn at(&self, address: IpAddr, protocol: u8, port: u16) -> Option<&ServicePortName> {
-        self.at.get(&Reached::Address(address, protocol, port))?.first()
+        self.at.get(&ServiceAddress::Address(address, protocol, port))?.first()
     }
 
     /// Returns the Service port at this port of any node.
     #[must_use]
     pub fn at_node_port(&self, protocol: u8, port: u16) -> Option<&ServicePortName> {
-        self.at.get(&Reached::Nodes(protocol, port))?.first()
+        self.at.get(&ServiceAddress::Nodes(protocol, port))?.first()
     }
 
     /// Returns the Service with this address. Of several, the first by name.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_found_wherever_they_are_reached_and_nothing_stays_of_those_that_are_gone() {
+    fn services_are_found_at_every_address_until_they_are_removed() {
         let mut services = Services::default();
         let before = update("web", Some(service("10.96.0.7", &[("http", 80, 30080), ("odd", -1, 70000)])));
         services.replace(None, &before);

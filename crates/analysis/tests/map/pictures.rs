@@ -41,7 +41,7 @@ fn edges(map: &Map) -> Vec<String> {
 }
 
 #[test]
-fn edges_of_whole_groups_are_one() {
+fn edges_of_complete_groups_are_merged() {
     let map = map(&example(), &options()).unwrap();
     let found = edges(&map);
     for expected in [
@@ -63,7 +63,7 @@ fn edges_of_whole_groups_are_one() {
 }
 
 #[test]
-fn the_order_of_objects_means_nothing() {
+fn the_order_of_objects_is_irrelevant() {
     let (one, mut updates) = (map(&example(), &options()).unwrap(), example());
     updates.reverse();
     let other = map(&updates, &options()).unwrap();
@@ -72,21 +72,21 @@ fn the_order_of_objects_means_nothing() {
 }
 
 #[test]
-fn a_part_is_what_it_is_in_the_whole() {
+fn a_partial_map_has_the_edges_of_the_full_map() {
     let whole = map(&example(), &options()).unwrap();
     let mut options = options();
     options.namespaces = vec!["payments".into()];
     let part = map(&example(), &options).unwrap();
-    let wanted: Vec<String> = edges(&whole).into_iter().filter(|edge| edge.contains("payments")).collect();
+    let expected: Vec<String> = edges(&whole).into_iter().filter(|edge| edge.contains("payments")).collect();
     let found: Vec<String> = edges(&part).into_iter().filter(|edge| edge.contains("payments/")).collect();
-    assert_eq!(found.iter().filter(|edge| wanted.contains(edge)).count(), wanted.len(), "{found:#?}");
+    assert_eq!(found.iter().filter(|edge| expected.contains(edge)).count(), expected.len(), "{found:#?}");
     assert!(part.nodes.iter().all(|node| node.title != "db-0") && part.left_out[1] > 0);
     // Edges between other nodes are left out.
     assert!(edges(&part).iter().all(|edge| !edge.contains("shop/web")), "{:#?}", edges(&part));
 }
 
 #[test]
-fn ports_that_are_asked_about_are_named() {
+fn requested_ports_are_named() {
     let mut options = options();
     options.ports = vec![(Protocol::UDP, 53)];
     let map = map(&example(), &options).unwrap();
@@ -141,12 +141,17 @@ fn workloads_that_claim_the_same_are_denied_and_named() {
         let denied = map(&with_the_claim_of(example(), other, one, (interface, true)), &options).unwrap();
         for (name, rival) in [(one, other), (other, one)] {
             assert_eq!(access(&denied, name), Some((Access::Nothing, Access::Nothing)), "{name}");
-            let what = if interface { "interface cali" } else { "address 10.1.2.2" };
-            let is_told = |remark: &String| {
-                remark.starts_with(&format!("{name}: contested: {what}"))
+            let claimed = if interface { "interface cali" } else { "address 10.1.2.2" };
+            let is_remark = |remark: &String| {
+                remark.starts_with(&format!("{name}: contested: {claimed}"))
                     && remark.ends_with(&format!("is also claimed by {rival}; denied."))
             };
-            assert_eq!(denied.remarks().iter().filter(|remark| is_told(remark)).count(), 1, "{:#?}", denied.remarks());
+            assert_eq!(
+                denied.remarks().iter().filter(|remark| is_remark(remark)).count(),
+                1,
+                "{:#?}",
+                denied.remarks()
+            );
         }
         assert!(edges(&denied).iter().all(|edge| !edge.contains("grafana")), "{:#?}", edges(&denied));
         assert!(dot(&denied, &|by, _| format!("{by:?}")).contains(&format!("// {one}: contested")));
@@ -163,7 +168,7 @@ fn workloads_that_claim_the_same_are_denied_and_named() {
 }
 
 #[test]
-fn too_many_nodes_are_put_together() {
+fn too_many_nodes_are_folded() {
     let mut options = options();
     options.max_nodes = 8;
     let map = map(&example(), &options).unwrap();
@@ -184,7 +189,7 @@ fn too_many_nodes_are_put_together() {
 }
 
 #[test]
-fn nothing_lies_upon_anything_else() {
+fn elements_do_not_overlap() {
     let map = map(&example(), &options()).unwrap();
     let layout = layout(&map);
     let overlaps = |one: &tortie_analysis::map::Rect, other: &tortie_analysis::map::Rect| {
@@ -201,11 +206,11 @@ fn nothing_lies_upon_anything_else() {
         let group = layout.groups[map.nodes[place].group];
         assert!(one.x > group.x && one.x + one.width < group.x + group.width, "{layout:#?}");
     }
-    assert!(map.edges.iter().all(|edge| edge.from != Anchor::Everybody || edge.to != Anchor::Everybody));
+    assert!(map.edges.iter().all(|edge| edge.from != Anchor::AnyPeer || edge.to != Anchor::AnyPeer));
 }
 
 #[test]
-fn policies_for_forwarded_packets_are_said_not_to_be_in_the_picture() {
+fn a_remark_mentions_policies_for_forwarded_packets() {
     let hosts = "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: all, labels: {role: host}}\n\
                  spec: {node: n1, interfaceName: \"*\"}\n---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\n\
                  metadata: {name: hosts}\nspec: {selector: role == 'host', applyOnForward: true, types: [Ingress]}\n";
@@ -219,6 +224,6 @@ fn policies_for_forwarded_packets_are_said_not_to_be_in_the_picture() {
         map(&updates, &options()).unwrap().remarks()
     };
     assert_eq!(remarks(&hosts.replace("applyOnForward: true, ", "")), [""; 0]);
-    let said = remarks(hosts);
-    assert!(matches!(&said[..], [remark] if remark.contains("applyOnForward")), "{said:?}");
+    let found = remarks(hosts);
+    assert!(matches!(&found[..], [remark] if remark.contains("applyOnForward")), "{found:?}");
 }

@@ -37,15 +37,15 @@ fn over_budget(rules: u32, group: usize) -> Vec<String> {
     let mut options = Options::new(GraphConfig::new("any".into()), Settings::default());
     options.budget = Budget { group, ..Budget::default() };
     let plan = plan(vec![pod()], vec![policy(rules)], &options).unwrap();
-    let told = plan.findings.iter().filter_map(|finding| match finding {
+    let limits = plan.findings.iter().filter_map(|finding| match finding {
         Finding::OverBudget { policy, limit } => Some(format!("{policy}: {limit}")),
         _ => None,
     });
-    told.collect()
+    limits.collect()
 }
 
 #[test]
-fn a_policy_over_the_bound_is_told() {
+fn a_policy_over_the_budget_is_reported() {
     assert_eq!(over_budget(1000, 32 << 10), ["GlobalNetworkPolicy/wide: 4096"]);
     assert_eq!(over_budget(1000, 64 << 20), [""; 0]);
 }

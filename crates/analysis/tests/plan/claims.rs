@@ -33,33 +33,34 @@ fn found(claims: AddressClaims, change: Update) -> Vec<String> {
 }
 
 fn ignored(plan: &Plan) -> Vec<String> {
-    let told = plan.findings.iter().filter_map(|finding| match finding {
+    let ignored_claims = plan.findings.iter().filter_map(|finding| match finding {
         Finding::ClaimIgnored { endpoint, why } => Some(format!("{endpoint}: {why}")),
         _ => None,
     });
-    told.collect()
+    ignored_claims.collect()
 }
 
 #[test]
-fn a_claim_that_does_not_count_is_told_with_its_reason() {
+fn an_ignored_claim_is_reported_with_its_reason() {
     let claim = || pod("dev/a", "cali2", AddressSource::Annotation("cni.projectcalico.org/podIP".into()));
-    let told = found(AddressClaims::Bounded, claim());
+    let ignored_claims = found(AddressClaims::Bounded, claim());
     assert!(
-        told.len() == 1 && told[0].ends_with("10.0.0.50 is the address of another endpoint, by its status"),
-        "{told:?}"
+        ignored_claims.len() == 1
+            && ignored_claims[0].ends_with("10.0.0.50 is the address of another endpoint, by its status"),
+        "{ignored_claims:?}"
     );
     assert!(found(AddressClaims::Any, claim()).is_empty());
 }
 
 #[test]
-fn both_endpoints_of_a_contest_are_told() {
-    let told = found(AddressClaims::Bounded, pod("dev/a", "cali2", AddressSource::Platform));
+fn both_endpoints_of_a_contest_are_reported() {
+    let ignored_claims = found(AddressClaims::Bounded, pod("dev/a", "cali2", AddressSource::Platform));
     let of = |name: &str| {
-        told.iter().any(|text| {
+        ignored_claims.iter().any(|text| {
             text.contains("address 10.0.0.50 is also claimed by") && text.ends_with(&format!("{name}; denied"))
         })
     };
-    assert!(told.len() == 2 && of("prod/db") && of("dev/a"), "{told:?}");
+    assert!(ignored_claims.len() == 2 && of("prod/db") && of("dev/a"), "{ignored_claims:?}");
 }
 
 /// Returns a policy that allows all ingress of all endpoints.
@@ -104,8 +105,11 @@ fn a_contest_begins_and_ends_with_the_node_of_the_endpoints() {
     assert!(!moved.connections.is_empty());
     // A rival on the other node does not affect prod/db.
     let plan = plan(vec![open(), db(), on("n2")], vec![other()], &options).unwrap();
-    let told = ignored(&plan);
-    assert!(told.len() == 2 && told.iter().all(|text| !text.contains("prod/db")), "{told:?}");
+    let ignored_claims = ignored(&plan);
+    assert!(
+        ignored_claims.len() == 2 && ignored_claims.iter().all(|text| !text.contains("prod/db")),
+        "{ignored_claims:?}"
+    );
     let touched =
         |found: &tortie_analysis::plan::Connections| found.to.workloads.iter().any(|name| &**name == "prod/db");
     assert!(plan.connections.iter().filter(|found| touched(found)).all(|found| !found.from.workloads.is_empty()));

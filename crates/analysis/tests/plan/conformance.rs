@@ -42,7 +42,7 @@ fn planned(plan: &Plan, flow: &Flow) -> Option<bool> {
     };
     let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
     let named = |names: &[std::sync::Arc<str>], name: &str| names.iter().any(|other| **other == *name);
-    let told: Vec<bool> = plan
+    let directions: Vec<bool> = plan
         .connections
         .iter()
         .filter(|changed| {
@@ -54,15 +54,15 @@ fn planned(plan: &Plan, flow: &Flow) -> Option<bool> {
         })
         .map(|changed| changed.packets.opens)
         .collect();
-    assert!(told.len() < 2, "{flow}: {:#?}", plan.connections);
-    told.first().copied()
+    assert!(directions.len() < 2, "{flow}: {:#?}", plan.connections);
+    directions.first().copied()
 }
 
 fn agrees(case: &Case) -> (usize, usize) {
     let options = Options::new(GraphConfig::new("any".into()), Settings::default());
-    let mut followed = cases::Followed::new(NODES);
+    let mut followed = cases::CaseDirectory::new(NODES);
     let mut objects: BTreeMap<Key, Update> = BTreeMap::new();
-    let (mut asked, mut changed) = (0, 0);
+    let (mut checked, mut changed) = (0, 0);
     for (number, step) in case.steps.iter().enumerate() {
         let change = followed.follow(step);
         if let Some(before) = number.checked_sub(1).map(|before| &case.steps[before]) {
@@ -70,7 +70,7 @@ fn agrees(case: &Case) -> (usize, usize) {
                 tortie_analysis::plan::plan(objects.values().cloned().collect(), change.clone(), &options).unwrap();
             for (flow, expected) in expected(before, step) {
                 assert_eq!(planned(&plan, flow), expected, "{}, step {number}, {flow}: {plan:#?}", case.name);
-                asked += 1;
+                checked += 1;
                 changed += usize::from(expected.is_some());
             }
         }
@@ -78,13 +78,13 @@ fn agrees(case: &Case) -> (usize, usize) {
             update.apply_to(&mut objects);
         }
     }
-    (asked, changed)
+    (checked, changed)
 }
 
 fn all_agree(file: &Path) {
     let counts = cases::read(file).unwrap().iter().map(agrees).reduce(|all, one| (all.0 + one.0, all.1 + one.1));
-    let (asked, changed) = counts.unwrap();
-    println!("{}: {asked} flows, of which {changed} change", file.display());
+    let (checked, changed) = counts.unwrap();
+    println!("{}: {checked} flows, of which {changed} change", file.display());
     assert!(changed > 0);
 }
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tortie_analysis::plan::{Cluster, Options};
-use tortie_analysis::trace::{At, Leg, Place};
+use tortie_analysis::trace::{EnforcementPoint, Leg, Place};
 use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{FailsafePort, Packet, Payload, Settings, Verdict};
 use tortie_classes::{Change, Difference, L4Detail, Nodes, Party, Shift};
@@ -261,7 +261,7 @@ fn packets(from: IpAddr, to: IpAddr) -> Vec<Packet> {
 /// Traces a packet between a workload and another place. The inner value is the first denying leg.
 /// `None` if one workload is at both ends, if the other end is the workload's node, or if no
 /// workload is involved.
-fn asked(cluster: &mut tortie_analysis::trace::Cluster, packet: &Packet) -> Option<Option<Leg>> {
+fn deciding_leg(cluster: &mut tortie_analysis::trace::Cluster, packet: &Packet) -> Option<Option<Leg>> {
     let (from, to) = (cluster.place_of(packet.source()), cluster.place_of(packet.destination()));
     // Policies of a node for the traffic of the node itself do not concern pods.
     let node = match (&from, &to) {
@@ -315,14 +315,14 @@ struct Counts {
     of_some_nodes: usize,
 }
 
-struct Asked<'a> {
+struct Comparison<'a> {
     states: &'a [State; 2],
     traces: [tortie_analysis::trace::Cluster; 2],
     difference: Difference,
 }
 
-impl Asked<'_> {
-    fn is_meant(&self, change: &Change, packet: &Packet) -> bool {
+impl Comparison<'_> {
+    fn applies_to(&self, change: &Change, packet: &Packet) -> bool {
         let node = |address: IpAddr| match self.traces[1].place_of(address) {
             Place::Workload(key) => Some(key.host().to_owned()),
             Place::Node(node) => Some(node.to_string()),
@@ -338,14 +338,16 @@ impl Asked<'_> {
 
     fn check(&mut self, packet: &Packet, counts: &mut Counts) -> Result<(), TestCaseError> {
         let [before, after] = &mut self.traces;
-        let (Some(before), Some(after)) = (asked(before, packet), asked(after, packet)) else { return Ok(()) };
+        let (Some(before), Some(after)) = (deciding_leg(before, packet), deciding_leg(after, packet)) else {
+            return Ok(());
+        };
         let [from, to] = [packet.source(), packet.destination()]
             .map(|address| party(&self.traces[1], &self.difference.parties, address));
         let changes: Vec<&Change> = self
             .difference
             .workloads
             .iter()
-            .filter(|change| change.from.contains(&from) && change.to.contains(&to) && self.is_meant(change, packet))
+            .filter(|change| change.from.contains(&from) && change.to.contains(&to) && self.applies_to(change, packet))
             .collect();
         let found: Vec<&Shift> =
             changes.iter().flat_map(|change| change.shifts.iter()).filter(|shift| is_in(packet, shift)).collect();
@@ -354,12 +356,12 @@ impl Asked<'_> {
             (None, Some(leg)) => Some((false, leg)),
             _ => None,
         };
-        let say = || format!("{packet:?}\n{:#?}\n{:#?}\n{:#?}", (&before, &after), self.difference, self.states);
+        let describe = || format!("{packet:?}\n{:#?}\n{:#?}\n{:#?}", (&before, &after), self.difference, self.states);
         match (&found[..], decided) {
             ([], None) => {}
             ([shift], Some((opens, leg))) => {
                 let layer = match leg.at {
-                    At::Host(_, layer) => Some(layer),
+                    EnforcementPoint::Host(_, layer) => Some(layer),
                     _ => None,
                 };
                 let by = if opens { &shift.before } else { &shift.after };
@@ -367,14 +369,14 @@ impl Asked<'_> {
                     (shift.opens, shift.direction, shift.layer, by),
                     (opens, leg.direction, layer, &leg.explanation.answer.decided_by),
                     "{}",
-                    say()
+                    describe()
                 );
                 counts.opened += usize::from(opens);
                 counts.closed += usize::from(!opens);
                 counts.by_hosts += usize::from(layer.is_some());
                 counts.of_some_nodes += usize::from(changes.iter().any(|change| change.nodes == Nodes::Same));
             }
-            _ => return Err(TestCaseError::fail(say())),
+            _ => return Err(TestCaseError::fail(describe())),
         }
         Ok(())
     }
@@ -384,11 +386,11 @@ fn check(states: &[State; 2], counts: &mut Counts) -> Result<(), TestCaseError> 
     let [mut before, mut after] = [states[0].plan(), states[1].plan()];
     for family in Family::ALL {
         let difference = before.compiled().difference(&after.compiled(), family);
-        let mut asked = Asked { states, traces: [states[0].trace(), states[1].trace()], difference };
+        let mut comparison = Comparison { states, traces: [states[0].trace(), states[1].trace()], difference };
         for from in addresses(family) {
             for to in addresses(family) {
                 for packet in packets(from, to) {
-                    asked.check(&packet, counts)?;
+                    comparison.check(&packet, counts)?;
                 }
             }
         }
@@ -397,7 +399,7 @@ fn check(states: &[State; 2], counts: &mut Counts) -> Result<(), TestCaseError> 
 }
 
 #[test]
-fn what_opens_and_closes_is_what_the_whole_way_says() {
+fn differences_match_traces_of_all_hops() {
     let counts = Cell::new(Counts::default());
     // The loop runs until every kind of result has occurred, which a few cases rarely achieve.
     for _ in 0..20 {
@@ -422,7 +424,7 @@ fn what_opens_and_closes_is_what_the_whole_way_says() {
 
 /// A plan lists the same.
 #[test]
-fn a_plan_says_between_which_nodes_a_forward_policy_closes_connections() {
+fn a_plan_names_the_nodes_between_which_a_forward_policy_closes_connections() {
     let open = State {
         pods: vec!["n1", "n2", "n1", "n3", "n1"],
         hosts: vec![&["interfaceName: \"*\""], &["interfaceName: \"*\""], &[]],
@@ -435,13 +437,13 @@ fn a_plan_says_between_which_nodes_a_forward_policy_closes_connections() {
     let options = Options::new(GraphConfig::new("any".into()), Settings::default());
     let change = tortie_analysis::plan::between(&open.updates(), &closed.updates());
     let plan = tortie_analysis::plan::plan(open.updates(), change, &options).unwrap();
-    let told: Vec<String> = plan
+    let lines: Vec<String> = plan
         .connections
         .iter()
         .map(|found| {
             let v4: Vec<&Cidr> = found.to.networks.iter().filter(|net| net.family() == Family::V4).collect();
             assert!(!found.packets.opens && found.packets.families == Family::ALL);
-            assert_eq!(found.packets.why.layer, Some(tortie_classes::evaluate::Layer::Forward));
+            assert_eq!(found.packets.decision.layer, Some(tortie_classes::evaluate::Layer::Forward));
             assert!(!found.packets.traffic.contains(17, L4Detail::Port(1)), "{found:?}");
             format!("{:?} -> {:?} {v4:?} {:?}", found.from.workloads, found.to.workloads, found.nodes)
         })
@@ -450,5 +452,5 @@ fn a_plan_says_between_which_nodes_a_forward_policy_closes_connections() {
         "[\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] -> [] [0.0.0.0/0, 192.168.0.1/32] Different",
         "[\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] -> [\"shop/pod-2\", \"shop/pod-4\"] [] Any",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(lines, expected);
 }

@@ -19,7 +19,7 @@ type Pods = BTreeMap<String, (WorkloadEndpointId, Vec<IpAddr>)>;
 
 /// Node with all pods of a case.
 struct Node {
-    followed: cases::Followed,
+    followed: cases::CaseDirectory,
     graph: Graph,
     evaluator: Evaluator,
     classes: Classes,
@@ -34,7 +34,7 @@ impl Node {
         });
         graph.on_status(SyncStatus::InSync);
         Self {
-            followed: cases::Followed::new(1),
+            followed: cases::CaseDirectory::new(1),
             graph,
             evaluator: Evaluator::new(Settings::default()),
             classes: Classes::new(Settings::default()),
@@ -88,7 +88,7 @@ fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &pods:
 
 fn agrees(case: &Case) -> usize {
     let mut node = Node::new();
-    let mut asked = 0;
+    let mut checked = 0;
     for (number, step) in case.steps.iter().enumerate() {
         node.follow(step);
         let compiled = node.classes.flush();
@@ -98,17 +98,17 @@ fn agrees(case: &Case) -> usize {
                 let name = format!("{}, step {number}, {flow}", case.name);
                 assert_eq!(found, (expected.egress, expected.ingress), "{name}");
             }
-            asked += 1;
+            checked += 1;
         }
     }
-    asked
+    checked
 }
 
 fn all_agree(file: &Path) {
     let cases = cases::read(file).unwrap();
-    let asked: usize = cases.iter().map(agrees).sum();
-    println!("{}: {asked} flows of {} cases", file.display(), cases.len());
-    assert!(asked > 0);
+    let checked: usize = cases.iter().map(agrees).sum();
+    println!("{}: {checked} flows of {} cases", file.display(), cases.len());
+    assert!(checked > 0);
 }
 
 #[test]

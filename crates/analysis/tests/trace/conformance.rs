@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use tortie_analysis::trace::{At, Cluster, Connection, Place};
+use tortie_analysis::trace::{Cluster, Connection, EnforcementPoint, Place};
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Packet, Settings, Verdict};
 use tortie_lab::cases::{self, Step};
@@ -17,14 +17,14 @@ const NODES: usize = 2;
 
 /// The cluster of a case, step by step.
 struct Case {
-    followed: cases::Followed,
+    followed: cases::CaseDirectory,
     cluster: Cluster,
 }
 
 impl Case {
     fn new() -> Self {
         let cluster = Cluster::new(GraphConfig::new("any".into()), Settings::default());
-        Self { followed: cases::Followed::new(NODES), cluster }
+        Self { followed: cases::CaseDirectory::new(NODES), cluster }
     }
 
     fn follow(&mut self, step: &Step) {
@@ -57,7 +57,10 @@ impl Case {
 
 /// Returns the answer of one end. A pod that connects to itself is not evaluated.
 fn end(connection: &Connection, direction: Direction) -> bool {
-    let mut legs = connection.legs.iter().filter(|leg| leg.direction == direction && matches!(leg.at, At::Workload(_)));
+    let mut legs = connection
+        .legs
+        .iter()
+        .filter(|leg| leg.direction == direction && matches!(leg.at, EnforcementPoint::Workload(_)));
     legs.all(|leg| leg.verdict() == Verdict::Allow)
 }
 
@@ -82,7 +85,7 @@ fn positions_are_complete(step: &Step) {
 
 fn agrees(case: &cases::Case) -> usize {
     let mut followed = Case::new();
-    let mut asked = 0;
+    let mut checked = 0;
     for (number, step) in case.steps.iter().enumerate() {
         followed.follow(step);
         positions_are_complete(step);
@@ -94,17 +97,17 @@ fn agrees(case: &cases::Case) -> usize {
                 let ends = (end(&connection, Direction::Egress), end(&connection, Direction::Ingress));
                 assert_eq!(ends, (expected.egress, expected.ingress), "{name}: {connection:#?}");
             }
-            asked += 1;
+            checked += 1;
         }
     }
-    asked
+    checked
 }
 
 fn all_agree(file: &Path) {
     let cases = cases::read(file).unwrap();
-    let asked: usize = cases.iter().map(agrees).sum();
-    println!("{}: {asked} flows of {} cases", file.display(), cases.len());
-    assert!(asked > 0);
+    let checked: usize = cases.iter().map(agrees).sum();
+    println!("{}: {checked} flows of {} cases", file.display(), cases.len());
+    assert!(checked > 0);
 }
 
 #[test]

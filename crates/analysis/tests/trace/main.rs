@@ -2,4 +2,4 @@
 
 mod classes;
 mod conformance;
-mod places;
+mod endpoints;

@@ -19,7 +19,7 @@ impl BgpPeers {
         Self { hostname, node_labels: None, peers: BTreeMap::new() }
     }
 
-    /// Files a peer. Returns the selector of its workloads, if any.
+    /// Records a peer; `None` removes it. Returns the selector of its workloads, if any.
     pub(super) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>) -> Option<Selector> {
         match peer {
             Some(peer) => {
@@ -34,8 +34,8 @@ impl BgpPeers {
         }
     }
 
-    /// Files a node. If this node's labels have changed, returns the selector of workloads for each
-    /// peer.
+    /// Records a node; `None` removes it. If this node's labels have changed, returns the selector
+    /// of workloads for each peer.
     pub(super) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) -> Vec<(Arc<str>, Option<Selector>)> {
         let labels = node.map(|node| &node.labels);
         if *name != self.hostname || labels == self.node_labels.as_ref() {
@@ -45,7 +45,8 @@ impl BgpPeers {
         self.peers.iter().map(|(name, peer)| (Arc::clone(name), self.workloads(peer))).collect()
     }
 
-    /// An unknown node has no labels, and may be selected for that.
+    /// Returns the selector of the peer's workloads, if the peer belongs to this node. An unknown
+    /// node has no labels, and can be selected for that.
     fn workloads(&self, peer: &BgpPeer) -> Option<Selector> {
         let is_ours = match &peer.nodes {
             PeerNodes::Named(name) => *name == self.hostname,

@@ -27,7 +27,9 @@ pub(crate) fn fields(endpoint: &WorkloadEndpoint, computed: Option<&Computed>) -
     (fields != ComputedFields::default()).then(|| Box::new(fields))
 }
 
-/// Redirection past the host's stack would evade a bandwidth limit, and virtual machines cannot bear it.
+/// Returns the directions in which packets must not be redirected past the host's stack:
+/// redirection would bypass a bandwidth or packet rate limit, and does not work for virtual
+/// machines (`KubeVirt`).
 fn skip_redirect(endpoint: &WorkloadEndpoint) -> Option<SkipRedirect> {
     let qos = endpoint.extras.as_deref().and_then(|extras| extras.qos.as_ref());
     let is_machine = endpoint.labels.get("kubevirt.io") == Some("virt-launcher");

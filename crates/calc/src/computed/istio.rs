@@ -10,7 +10,7 @@ const WORKLOADS: &str = "projectcalico.org/orchestrator == 'k8s' && \
     (pcns.istio.io/dataplane-mode == 'ambient' && istio.io/dataplane-mode != 'none' || \
     istio.io/dataplane-mode == 'ambient')";
 
-/// The IP set of their addresses.
+/// Returns the id of the IP set of their addresses.
 pub(crate) fn set_id() -> IpSetId {
     IpSetId::new("all-istio-weps")
 }

@@ -18,7 +18,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Whether it is this endpoint of this node.
+    /// Reports whether it is this endpoint of this node.
     pub(super) fn is(&self, key: &WorkloadEndpointKey) -> bool {
         let MigrationParty { host: _, orchestrator, workload, endpoint } = &self.party;
         (endpoint.is_empty() || **endpoint == *key.endpoint())
@@ -41,7 +41,7 @@ impl LiveMigrations {
         Self { hostname, migrations: AHashMap::new(), named: AHashMap::new() }
     }
 
-    /// Files a migration; `None` removes it. Returns the endpoints that it named before or names
+    /// Records a migration; `None` removes it. Returns the endpoints that it named before or names
     /// now.
     pub(super) fn on_migration(&mut self, name: &NamespacedName, migration: Option<Arc<LiveMigration>>) -> Vec<Named> {
         let was = match &migration {

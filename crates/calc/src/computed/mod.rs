@@ -56,7 +56,7 @@ impl ComputedData {
         }
     }
 
-    /// An endpoint of this node exists, or is gone.
+    /// Records whether an endpoint of this node exists.
     pub(crate) fn on_endpoint(&mut self, key: &WorkloadEndpointKey, exists: bool) {
         if !exists {
             self.endpoints.remove(key);
@@ -67,7 +67,7 @@ impl ComputedData {
         }
     }
 
-    /// A node, perhaps this one.
+    /// Records a node, perhaps this one; `None` removes it.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>, matches: &mut LocalMatches) {
         for (peer, selector) in self.peers.on_node(name, node) {
             let criterion = OtherCriterion::Peer(peer).into();
@@ -78,7 +78,7 @@ impl ComputedData {
         }
     }
 
-    /// Files a BGP peer; `None` removes it.
+    /// Records a BGP peer; `None` removes it.
     pub(crate) fn on_peer(&mut self, name: &Arc<str>, peer: Option<Arc<BgpPeer>>, matches: &mut LocalMatches) {
         let criterion = OtherCriterion::Peer(Arc::clone(name)).into();
         match self.peers.on_peer(name, peer) {
@@ -87,7 +87,7 @@ impl ComputedData {
         }
     }
 
-    /// Files a migration; `None` removes it.
+    /// Records a migration; `None` removes it.
     pub(crate) fn on_migration(
         &mut self,
         name: &NamespacedName,
@@ -105,7 +105,7 @@ impl ComputedData {
         self.stale.extend(endpoints.iter().filter(|key| named.iter().any(|party| party.is(key))).cloned());
     }
 
-    /// These endpoints match other selectors than before.
+    /// Marks endpoints that match other selectors than before.
     pub(crate) fn on_matches_changed(&mut self, ids: &[EndpointId]) {
         let workloads = ids.iter().filter_map(EndpointId::workload);
         self.stale.extend(workloads.filter(|key| self.endpoints.contains(*key)).cloned());

@@ -23,7 +23,7 @@ fn selected(batcher: &mut ConfigBatcher) -> Option<String> {
 }
 
 /// Flushes and returns the sent readiness of the datastore; `None` without messages.
-fn told(batcher: &mut ConfigBatcher) -> Option<bool> {
+fn sent_ready_flag(batcher: &mut ConfigBatcher) -> Option<bool> {
     let mut sequencer = Sequencer::default();
     batcher.flush(&mut sequencer);
     assert!(sequencer.config.is_some() || !sequencer.not_ready, "the flag never goes alone");
@@ -32,26 +32,26 @@ fn told(batcher: &mut ConfigBatcher) -> Option<bool> {
 
 #[test]
 fn never_seen_ready_is_not_ready() {
-    assert_eq!(told(&mut batcher()), Some(false));
+    assert_eq!(sent_ready_flag(&mut batcher()), Some(false));
 }
 
 #[test]
 fn an_optional_flag_is_ready_unless_it_is_false_and_an_ignored_one_always() {
     for (ready_flag, when_false) in [(ReadyFlag::Optional, false), (ReadyFlag::Ignored, true)] {
         let mut batcher = ConfigBatcher::new(Hostname::new("node"), ready_flag);
-        assert_eq!(told(&mut batcher), Some(true));
+        assert_eq!(sent_ready_flag(&mut batcher), Some(true));
         batcher.on_ready(Some(false));
-        assert_eq!(told(&mut batcher), (!when_false).then_some(false));
+        assert_eq!(sent_ready_flag(&mut batcher), (!when_false).then_some(false));
         batcher.on_ready(None);
-        assert_eq!(told(&mut batcher), (!when_false).then_some(true));
+        assert_eq!(sent_ready_flag(&mut batcher), (!when_false).then_some(true));
     }
 }
 
 #[test]
-fn each_change_of_the_ready_flag_is_told_once() {
+fn each_change_of_the_ready_flag_is_sent_once() {
     let mut batcher = batcher();
-    assert_eq!(told(&mut batcher), Some(false));
-    for (ready, said) in [
+    assert_eq!(sent_ready_flag(&mut batcher), Some(false));
+    for (ready, expected) in [
         (Some(true), Some(true)),
         (Some(true), None),
         (None, Some(false)),
@@ -61,7 +61,7 @@ fn each_change_of_the_ready_flag_is_told_once() {
         (Some(true), Some(true)),
     ] {
         batcher.on_ready(ready);
-        assert_eq!(told(&mut batcher), said, "{ready:?}");
+        assert_eq!(sent_ready_flag(&mut batcher), expected, "{ready:?}");
     }
 }
 
@@ -69,13 +69,13 @@ fn each_change_of_the_ready_flag_is_told_once() {
 fn a_flag_that_comes_back_before_a_flush_leaves_the_datastore_ready() {
     let mut batcher = batcher();
     batcher.on_ready(Some(true));
-    assert_eq!(told(&mut batcher), Some(true));
+    assert_eq!(sent_ready_flag(&mut batcher), Some(true));
     batcher.on_ready(Some(false));
     batcher.on_ready(Some(true));
-    assert_eq!(told(&mut batcher), Some(true));
+    assert_eq!(sent_ready_flag(&mut batcher), Some(true));
     batcher.on_ready(Some(false));
     batcher.on_host(&HostConfigKey { host: Hostname::new("node"), name: ConfigName::new("P") }, Some(&"1".into()));
-    assert_eq!(told(&mut batcher), Some(false));
+    assert_eq!(sent_ready_flag(&mut batcher), Some(false));
 }
 
 #[test]

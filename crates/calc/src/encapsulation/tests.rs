@@ -11,7 +11,7 @@ fn pool(cidr: &str, ipip_mode: EncapMode, vxlan_mode: EncapMode) -> (Cidr, IpPoo
 }
 
 #[test]
-fn families_are_told_apart_and_overrides_win() {
+fn families_are_distinguished_and_overrides_win() {
     let config = GraphConfig { ipip_enabled: Some(true), ..GraphConfig::new(Hostname::new("node")) };
     let mut resolver = EncapsulationResolver::new(&config);
     let mut sequencer = Sequencer::default();

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 
-/// Why a node has a network. Of several nodes that claim the same one as the same, the order here decides.
+/// The reason why a node has a network. If several nodes claim a network for reasons of the same
+/// kind, the order here decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Claim {
     /// By a block of this prefix length: the network is the block, or an address of the block that

@@ -25,7 +25,7 @@ use claim::{Claim, RefKind};
 use node_info::NodeInfo;
 use nodes::Nodes;
 use resolved::Resolved;
-use table::{Containing, Pool, Sent, Table};
+use table::{Containing, Pool, SentRoute, Table};
 
 /// Changes of routes since the last flush, in ascending order, one at the most for each network.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl L3Routes {
         self.is_wanted = is_wanted;
     }
 
-    /// The pool has this value, or does not exist.
+    /// Records a pool; `None` removes it.
     pub(crate) fn on_pool(&mut self, cidr: Cidr, pool: Option<&IpPool>) {
         let net = cidr.masked();
         let pool = pool.map(|pool| Pool {
@@ -96,7 +96,7 @@ impl L3Routes {
         }
     }
 
-    /// The block has this value, or does not exist.
+    /// Records an IPAM block; `None` removes it.
     #[expect(clippy::expect_used, reason = "claims are removed that were added")]
     pub(crate) fn on_block(&mut self, cidr: Cidr, block: Option<&IpamBlock>) {
         if self.source == RouteSource::WorkloadIps {
@@ -120,7 +120,7 @@ impl L3Routes {
         }
     }
 
-    /// The node has this value, or does not exist.
+    /// Records a node; `None` removes it.
     pub(crate) fn on_node(&mut self, name: &Hostname, node: Option<&Node>) {
         let new = node.and_then(NodeInfo::of);
         let node = match self.nodes.find(name.as_str()) {
@@ -309,10 +309,10 @@ impl L3Routes {
             }
             place = to.map(|node| self.nodes.file(node, slot)).unwrap_or_default();
         }
-        self.table.at_mut(slot).sent = new.map(|route| Sent { route, place });
+        self.table.at_mut(slot).sent = new.map(|route| SentRoute { route, place });
     }
 
-    /// A network, and the route that was sent for it.
+    /// Returns a network and the route to send for it.
     pub(crate) fn route(&self, slot: Slot) -> Option<(Cidr, Route)> {
         let entry = self.table.get(slot)?;
         Some((entry.net, entry.sent?.route.route(entry.net.family(), &self.nodes)))
@@ -335,8 +335,8 @@ fn mark(table: &mut Table, dirty: &mut Vec<Slot>, slot: Slot) {
     }
 }
 
-/// Addresses of pools for load balancers alone belong to no workload, so traffic to them is
-/// masqueraded.
+/// Returns the encapsulation of a pool. Addresses of pools for load balancers alone belong to no
+/// workload, so traffic to them is masqueraded.
 fn pool_type(pool: &IpPool) -> PoolType {
     if matches!(&*pool.allowed_uses, [only] if **only == *"LoadBalancer") {
         PoolType::None

@@ -18,7 +18,8 @@ pub(super) struct NodeInfo {
 }
 
 impl NodeInfo {
-    /// `None` for a node without an address: it is as good as absent, with its tunnels.
+    /// Returns the addresses of a node; `None` for a node without an address, which counts as
+    /// absent, with its tunnels.
     pub(super) fn of(node: &Node) -> Option<Self> {
         let [v4, v6] = Family::ALL.map(|family| address(node, family));
         if v4.is_none() && v6.is_none() {
@@ -50,7 +51,7 @@ impl NodeInfo {
         }
     }
 
-    /// Its address of a family.
+    /// Returns its address of a family.
     pub(super) fn address(&self, family: Family) -> Option<IpAddr> {
         self.net(family).map(Cidr::address)
     }
@@ -61,7 +62,8 @@ impl NodeInfo {
     }
 }
 
-/// The BGP address of the family; only if there is none of either family, the first internal or else external address.
+/// Returns the BGP address of the family. Only if there is none of either family, returns the first
+/// internal or otherwise external address.
 fn address(node: &Node, family: Family) -> Option<Cidr> {
     let bgp = node.bgp.as_ref().filter(|bgp| !bgp.ipv4_address.is_empty() || !bgp.ipv6_address.is_empty());
     let found = match bgp {

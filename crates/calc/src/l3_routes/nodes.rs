@@ -13,7 +13,7 @@ type Addresses = [Option<IpAddr>; 2];
 
 /// A node.
 #[derive(Debug)]
-struct Known {
+struct NodeEntry {
     name: Hostname,
     info: Option<NodeInfo>,
     /// The addresses with which its routes were sent, if these may have changed.
@@ -24,13 +24,13 @@ struct Known {
     routes: Vec<Slot>,
 }
 
-impl Known {
+impl NodeEntry {
     fn is_unused(&self) -> bool {
         self.info.is_none() && self.claims == 0 && self.routes.is_empty()
     }
 }
 
-impl Identified for Known {
+impl Identified for NodeEntry {
     type Id = str;
 
     fn id(&self) -> &str {
@@ -41,7 +41,7 @@ impl Identified for Known {
 /// The nodes, by name and by slot.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    known: SlotTable<Known>,
+    known: SlotTable<NodeEntry>,
     /// This node, which always exists.
     own: Slot,
     /// Nodes whose addresses may have changed since their routes were sent.
@@ -106,7 +106,7 @@ impl Nodes {
         })
     }
 
-    /// All routes were sent with the addresses of now.
+    /// Records that all routes were sent with the current addresses.
     pub(super) fn flushed(&mut self) {
         for node in std::mem::take(&mut self.readdressed) {
             if let Some(known) = self.known.get_mut(node) {
@@ -120,13 +120,13 @@ impl Nodes {
         self.known.at_mut(node).claims += 1;
     }
 
-    /// The opposite of [`Nodes::claimed`].
+    /// Removes a claim that [`Nodes::claimed`] counted.
     pub(super) fn unclaimed(&mut self, node: Slot) {
         self.known.at_mut(node).claims -= 1;
         self.release(node);
     }
 
-    /// The networks of the node's routes that were sent.
+    /// Returns the networks of the node's routes that were sent.
     pub(super) fn routes(&self, node: Slot) -> &[Slot] {
         self.known.get(node).map(|known| &*known.routes).unwrap_or_default()
     }
@@ -160,14 +160,14 @@ impl Nodes {
 
     /// Reports whether nothing is filed except this node's name.
     pub(super) fn is_empty(&self) -> bool {
-        self.known.len() == 1 && self.known.iter().all(Known::is_unused)
+        self.known.len() == 1 && self.known.iter().all(NodeEntry::is_unused)
     }
 }
 
-fn entry(known: &mut SlotTable<Known>, name: impl Borrow<str> + Into<Hostname>) -> Slot {
+fn entry(known: &mut SlotTable<NodeEntry>, name: impl Borrow<str> + Into<Hostname>) -> Slot {
     known.find(name.borrow()).unwrap_or_else(|hash| {
         let name = name.into();
-        known.insert(hash, Known { name, info: None, addresses_before: None, claims: 0, routes: Vec::new() })
+        known.insert(hash, NodeEntry { name, info: None, addresses_before: None, claims: 0, routes: Vec::new() })
     })
 }
 

@@ -81,7 +81,7 @@ fn either(local: bool, if_local: RouteTypes, otherwise: RouteTypes) -> RouteType
     if local { if_local } else { otherwise }
 }
 
-/// The tunnels of a node that have the address.
+/// Returns the tunnels of a node that have the address.
 fn tunnels(entry: &Entry, node: Slot) -> TunnelTypes {
     let mut tunnels = TunnelTypes::default();
     for (_, kind) in entry.refs().filter(|(of, _)| *of == node) {

@@ -39,14 +39,14 @@ pub(super) struct Entry {
     pub(super) net: Cidr,
     pub(super) pool: Option<Pool>,
     claimants: SmallVec<[Claimant; 1]>,
-    pub(super) sent: Option<Sent>,
+    pub(super) sent: Option<SentRoute>,
     /// Whether it waits for the next flush.
     pub(super) is_dirty: bool,
 }
 
 /// A route as the dataplane has it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRoute {
     pub(super) route: Resolved,
     /// Its place among the routes of its node.
     pub(super) place: u32,
@@ -67,7 +67,7 @@ impl Entry {
         self.claimants.binary_search_by(|c| place(nodes, c.node, c.claim).cmp(&sought))
     }
 
-    /// Whether this is news.
+    /// Adds a claim; returns whether it is the first of its kind.
     #[expect(clippy::expect_used, reason = "a search returns the place of a claimant")]
     pub(super) fn add(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
         match self.search(nodes, node, claim) {
@@ -82,7 +82,7 @@ impl Entry {
         }
     }
 
-    /// Whether that was the last of these claims.
+    /// Removes a claim; returns whether it was the last of its kind.
     #[expect(clippy::expect_used, reason = "each claim is removed as often as it was added")]
     pub(super) fn remove(&mut self, nodes: &Nodes, node: Slot, claim: Claim) -> bool {
         let at = self.search(nodes, node, claim).expect("claims are removed that were added");
@@ -101,7 +101,7 @@ impl Entry {
         self.claimants.iter().find(|c| matches!(c.claim, Claim::Block(_))).map(|c| c.node)
     }
 
-    /// The node whose address it is.
+    /// Returns the node that has the address.
     pub(super) fn host(&self) -> Option<Slot> {
         self.claimants.iter().find(|c| c.claim == Claim::Host).map(|c| c.node)
     }
@@ -162,12 +162,12 @@ impl Table {
         }
     }
 
-    /// The networks within this one, itself included.
+    /// Returns the networks within this one, itself included.
     pub(super) fn within(&self, net: Cidr) -> impl Iterator<Item = Slot> {
         self.by_net.range(net..=net.last_host()).map(|(_, &inner)| inner)
     }
 
-    /// All networks, in ascending order.
+    /// Returns all networks, in ascending order.
     pub(super) fn slots(&self) -> impl Iterator<Item = Slot> {
         self.by_net.values().copied()
     }
@@ -186,7 +186,7 @@ pub(super) struct Containing {
 }
 
 impl Containing {
-    /// The entries of all networks that contain this one, the smallest last.
+    /// Returns the entries of all networks that contain this one, the smallest last.
     pub(super) fn of<'t>(&mut self, table: &'t Table, net: Cidr) -> impl Iterator<Item = &'t Entry> {
         let shorter = table.lengths.range((net.family(), 0)..(net.family(), net.prefix_len()));
         let mut depth = 0;

@@ -53,7 +53,7 @@ impl Feed {
         self.0.on_pool(cidr(net), pool);
     }
 
-    /// A block of a node, with addresses that other nodes have borrowed.
+    /// Sets a block of a node, with addresses that other nodes have borrowed.
     fn block(&mut self, net: &str, affinity: &str, borrowed: &[(&str, &str)]) {
         let allocation =
             |(address, node): &(&str, &str)| NodeAllocation { address: address.parse().unwrap(), node: (*node).into() };
@@ -194,7 +194,7 @@ fn of_hosts_that_share_an_address_the_first_counts() {
 }
 
 #[test]
-fn addresses_of_nodes_are_theirs_whatever_their_kind() {
+fn addresses_of_nodes_of_any_kind_belong_to_the_node() {
     let address = |address: &str, kind| NodeAddress { address: address.into(), kind };
     let mut listed = node("");
     listed.bgp = None;
@@ -364,7 +364,7 @@ fn a_node_with_another_address_has_all_its_routes_sent_again() {
 }
 
 #[test]
-fn nothing_is_sent_or_left_unless_wanted() {
+fn routes_are_sent_only_if_enabled() {
     let mut feed = Feed::new();
     feed.0.set_wanted(false);
     feed.node("there", Some(&node("192.168.0.2/24")));
@@ -381,7 +381,7 @@ fn nothing_is_sent_or_left_unless_wanted() {
 }
 
 #[test]
-fn what_changes_and_changes_back_is_not_sent() {
+fn a_change_that_is_reverted_before_the_flush_is_not_sent() {
     let mut feed = Feed::new();
     feed.block("10.0.1.0/29", "there", &[("10.0.1.3", OWN)]);
     feed.0.on_block(cidr("10.0.1.0/29"), None);

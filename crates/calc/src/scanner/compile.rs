@@ -9,9 +9,9 @@ use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
 use tortie_model::{EntityMatch, IpSetId, PortSpec, Protocol, Rule};
 use tortie_selector::{Selector, unique_id};
 
-use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, Written};
+use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, WrittenSelector};
 
-/// The sets of each rule.
+/// Returns the sets of each rule.
 pub(super) fn rule_sets(
     rules: &[Rule],
     spellings: &mut AHashMap<Spelling, IpSetId>,
@@ -65,7 +65,7 @@ impl Compiler<'_> {
     }
 
     fn side(&mut self, side: &EntityMatch, protocol: Option<Protocol>) -> SideSets {
-        let written = |selector: &Option<Selector>| selector.clone().map(Written);
+        let written = |selector: &Option<Selector>| selector.clone().map(WrittenSelector);
         let (positive, negated) = match (written(&side.selector), written(&side.extras.not_selector)) {
             (None, negated) => (None, negated.map(|selected| SelectorSpelling { selected, and_not: None })),
             (Some(selected), and_not) => (Some(SelectorSpelling { selected, and_not }), None),
@@ -105,8 +105,8 @@ impl Compiler<'_> {
         ids
     }
 
-    /// `resolved` is the selector of a side with named ports, once it is known. All named ports
-    /// share it, so a long selector is built once.
+    /// Returns the set of a spelling. `resolved` is the selector of a side with named ports, once
+    /// it is known. All named ports share it, so a long selector is built once.
     fn set(&mut self, spelling: Spelling, resolved: &mut Option<Selector>) -> IpSetId {
         if let Some(id) = self.spellings.get(&spelling) {
             return id.clone();
@@ -115,7 +115,7 @@ impl Compiler<'_> {
         let touched = &mut *self.touched;
         let set = self.sets.entry(id.clone()).or_insert_with_key(|id| {
             touched.push(id.clone());
-            UsedSet { source, references: 0, told: false, spellings: smallvec![] }
+            UsedSet { source, references: 0, reported: false, spellings: smallvec![] }
         });
         set.spellings.push(spelling.clone());
         self.spellings.insert(spelling, id.clone());
@@ -145,7 +145,7 @@ impl SelectorSpelling {
     fn resolve(&self) -> Selector {
         match &self.and_not {
             None => self.selected.0.clone(),
-            Some(Written(excepted)) => self.selected.0.and_not(excepted),
+            Some(WrittenSelector(excepted)) => self.selected.0.and_not(excepted),
         }
     }
 }

@@ -36,7 +36,7 @@ fn ids_of_a_published_ruleset() {
 }
 
 #[test]
-fn two_spellings_are_one_set_until_both_are_gone() {
+fn two_spellings_share_a_set_until_both_are_removed() {
     let mut scanner = RuleScanner::default();
     let one = scanner.acquire(&rules([from("a == 'b'")]));
     let two = scanner.acquire(&rules([from("a  ==  \"b\"")]));
@@ -49,7 +49,7 @@ fn two_spellings_are_one_set_until_both_are_gone() {
 }
 
 #[test]
-fn a_set_that_comes_and_goes_between_flushes_is_silent() {
+fn a_set_added_and_removed_between_flushes_is_not_sent() {
     let mut scanner = RuleScanner::default();
     let compiled = scanner.acquire(&rules([from("a == 'b'")]));
     scanner.release(&compiled);

@@ -37,7 +37,7 @@ impl<K, V> Default for Outbox<K, V> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
-    /// The object is to have this value.
+    /// Sets the value of an object.
     pub(crate) fn update(&mut self, key: K, value: V) {
         let object = match self.objects.get_mut(&key) {
             Some(object) => object,
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash + Ord, V> Outbox<K, V> {
         }
     }
 
-    /// Upper bound of the number of waiting messages.
+    /// Returns an upper bound of the number of waiting messages.
     pub(super) fn pending(&self) -> usize {
         self.updated.len() + self.removed.len()
     }

@@ -16,6 +16,8 @@ fn slice(service: &str, addresses: &[&str], port: Option<u16>) -> Option<Arc<End
         service: Some(name(service)),
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
         ports: [EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port }].into(),
+        not_ready: Box::default(),
+        draining: Box::default(),
     }))
 }
 
@@ -45,7 +47,34 @@ fn flush_without(index: &mut ServiceIndex, foreign: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_slice_that_changes_service_takes_its_members_along() {
+fn slices_of_endpoints_count_while_their_service_has_no_other() {
+    let mut index = ServiceIndex::default();
+    let (id, set) = set("a", false);
+    let (of_endpoints, own) = (name("a").slice_of_endpoints(0), name("a-x"));
+    index.add_set(id.clone(), &set);
+    index.on_slice(&of_endpoints, slice("a", &["10.0.0.1"], Some(80)));
+    assert_eq!(flush(&mut index), ["=a:false Nets([10.0.0.1/32])"]);
+    index.on_slice(&own, slice("a", &["10.0.0.2"], Some(80)));
+    assert_eq!(flush(&mut index), ["~a:false +Nets([10.0.0.2/32]) -Nets([10.0.0.1/32])"]);
+    // A set that rules begin to use later has the same members.
+    let (with_ports, set_with_ports) = self::set("a", true);
+    index.add_set(with_ports.clone(), &set_with_ports);
+    let members = flush(&mut index);
+    assert!(members.len() == 1 && members[0].contains("10.0.0.2") && !members[0].contains("10.0.0.1"), "{members:?}");
+    index.remove_set(with_ports, &set_with_ports);
+    flush(&mut index);
+    // The last slice of its own belongs to another service from now on.
+    index.on_slice(&own, slice("b", &["10.0.0.2"], Some(80)));
+    assert_eq!(flush(&mut index), ["~a:false +Nets([10.0.0.1/32]) -Nets([10.0.0.2/32])"]);
+    index.on_slice(&own, None);
+    index.on_slice(&of_endpoints, None);
+    index.remove_set(id, &set);
+    assert_eq!(flush(&mut index), ["-a:false"]);
+    assert!(index.is_empty());
+}
+
+#[test]
+fn a_slice_that_changes_service_moves_its_members() {
     let mut index = ServiceIndex::default();
     for service in ["a", "b"] {
         let (id, set) = set(service, false);
@@ -77,7 +106,7 @@ fn ports_without_a_number_contribute_nothing() {
 }
 
 #[test]
-fn an_address_in_two_slices_stays_until_both_are_gone() {
+fn an_address_in_two_slices_stays_until_both_are_removed() {
     let mut index = ServiceIndex::default();
     let (id, set) = set("a", false);
     index.add_set(id, &set);
@@ -99,8 +128,8 @@ fn addresses_of_foreign_pods_are_no_members_while_they_have_them() {
     }
     index.on_slice(&name("one"), slice("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"], Some(80)));
     index.on_slice(&name("other"), slice("b", &["10.0.0.3"], Some(80)));
-    let told = flush_without(&mut index, &["10.0.0.2", "10.0.0.3"]);
-    assert_eq!(told, ["=a:false Nets([10.0.0.1/32])", "=a:true IpPorts([10.0.0.1,tcp:80])"]);
+    let updates = flush_without(&mut index, &["10.0.0.2", "10.0.0.3"]);
+    assert_eq!(updates, ["=a:false Nets([10.0.0.1/32])", "=a:true IpPorts([10.0.0.1,tcp:80])"]);
     let problems: Vec<String> = index.problems().map(|problem| problem.to_string()).collect();
     let reason = "endpoints: 10.0.0.2 is the address of a pod of another namespace; 2 such addresses are not used";
     assert_eq!(problems, [format!("endpoint slice ns/one: {reason}")]);
@@ -108,8 +137,11 @@ fn addresses_of_foreign_pods_are_no_members_while_they_have_them() {
     index.on_address("10.0.0.9".parse().unwrap());
     assert!(index.dirty_slices.is_empty());
     index.on_address("10.0.0.2".parse().unwrap());
-    let told = flush_without(&mut index, &["10.0.0.3"]);
-    assert_eq!(told, ["~a:false +Nets([10.0.0.2/32]) -Nets([])", "~a:true +IpPorts([10.0.0.2,tcp:80]) -IpPorts([])"]);
+    let updates = flush_without(&mut index, &["10.0.0.3"]);
+    assert_eq!(
+        updates,
+        ["~a:false +Nets([10.0.0.2/32]) -Nets([])", "~a:true +IpPorts([10.0.0.2,tcp:80]) -IpPorts([])"]
+    );
     for with_ports in [false, true] {
         let (id, set) = set("a", with_ports);
         index.remove_set(id, &set);

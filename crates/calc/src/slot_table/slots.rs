@@ -51,7 +51,7 @@ impl<T> Slots<T> {
                 next.push(Some(object));
                 self.blocks.push(next);
             }
-            // The first one may well stay small.
+            // The first block often stays small, so its capacity is not reserved.
             None => self.blocks.push(vec![Some(object)]),
         }
         slot
@@ -83,24 +83,24 @@ impl<T> Slots<T> {
         self.place(slot)?.as_mut()
     }
 
-    /// The object in a slot that has one.
+    /// Returns the object in a slot that has one.
     #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
     pub(crate) fn at(&self, slot: Slot) -> &T {
         self.get(slot).expect("slots are dropped together with their objects")
     }
 
-    /// The object in a slot that has one.
+    /// Returns the object in a slot that has one.
     #[expect(clippy::expect_used, reason = "as with any index: a slot without an object is a mistake of this crate")]
     pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
         self.get_mut(slot).expect("slots are dropped together with their objects")
     }
 
-    /// All objects, by ascending slot.
+    /// Returns all objects, by ascending slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.blocks.iter().flatten().flatten()
     }
 
-    /// One more than the highest slot in use.
+    /// Returns one more than the highest slot in use.
     pub(crate) fn slot_count(&self) -> usize {
         self.blocks.last().map_or(0, |last| (self.blocks.len() - 1) * BLOCK + last.len())
     }

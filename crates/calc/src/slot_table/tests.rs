@@ -41,7 +41,7 @@ fn objects_are_found_by_id_and_slot() {
 }
 
 #[test]
-fn a_slot_stays_taken_until_it_is_given_back() {
+fn a_slot_stays_used_until_it_is_released() {
     let mut table = SlotTable::default();
     let [first, second] = [1, 2].map(|id| insert(&mut table, (id, "")));
     assert_eq!(table.take(&1), Some((first, (1, ""))));

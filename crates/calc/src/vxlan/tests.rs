@@ -40,7 +40,7 @@ impl Feed {
 }
 
 #[test]
-fn a_tunnel_end_is_complete_families() {
+fn a_vtep_has_complete_families() {
     let mut feed = Feed::new();
     feed.node(Some(&node("192.168.0.1/24", "fd00::1")));
     assert_eq!(feed.flush(), None);
@@ -60,7 +60,7 @@ fn a_tunnel_end_is_complete_families() {
 }
 
 #[test]
-fn what_changes_and_changes_back_is_not_sent() {
+fn a_change_that_is_reverted_before_the_flush_is_not_sent() {
     let mut feed = Feed::new();
     let value = node("192.168.0.1/24", "");
     feed.node(Some(&value));
@@ -76,7 +76,7 @@ fn what_changes_and_changes_back_is_not_sent() {
 }
 
 #[test]
-fn nothing_is_sent_or_left_unless_wanted() {
+fn vteps_are_sent_only_if_enabled() {
     let mut feed = Feed::new();
     feed.0.set_wanted(false);
     feed.node(Some(&node("192.168.0.1/24", "")));

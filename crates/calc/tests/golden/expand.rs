@@ -29,7 +29,7 @@ fn with_empty_between(states: &[State]) -> Vec<State> {
     states.iter().flat_map(|state| [state.clone(), State::new()]).collect()
 }
 
-/// Returns the states forth, back, and the next-to-last again: asymmetric, unlike a reversal alone.
+/// Returns the states forth and back, and the last one again: asymmetric, unlike a reversal alone.
 fn there_and_back(states: &[State]) -> Vec<State> {
     let back = states.iter().rev().skip(1);
     states.iter().chain(back).chain(states.iter().skip(1).rev().take(1)).cloned().collect()
@@ -45,7 +45,8 @@ fn expansions(states: &[State]) -> Vec<(&'static str, Vec<State>)> {
     ]
 }
 
-/// The updates that lead from one state to the next: new and changed entries in order, then deletions.
+/// Returns the updates that lead from one state to the next: new and changed entries in order, then
+/// deletions.
 fn changes(from: &BTreeMap<String, Json>, to: &State) -> Vec<(String, Json)> {
     let wanted: BTreeMap<_, _> = to.iter().map(|(path, value)| (path, value)).collect();
     let set = to.iter().filter(|(path, value)| from.get(path) != Some(value)).cloned();

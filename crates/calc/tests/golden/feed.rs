@@ -12,7 +12,7 @@ use crate::replay::State;
 
 /// Treatment of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum UpdateOutcome {
     Accepted,
     Rejected,
     /// The model has no such path.
@@ -30,7 +30,7 @@ pub(crate) struct Feed {
 }
 
 /// Reports whether recorded messages declare the datastore not ready.
-pub(crate) fn says_not_ready(messages: &Json) -> bool {
+pub(crate) fn reports_not_ready(messages: &Json) -> bool {
     messages.as_array().unwrap().iter().any(|message| message["type"] == "calc.DatastoreNotReady")
 }
 
@@ -47,21 +47,21 @@ impl Feed {
 
     /// Passes an entry to the graph. An invalid policy denies in Tortie, but Felix ignores it; so
     /// the graph gets its deletion.
-    pub(crate) fn update(&mut self, path: &str, value: &Json) -> Fate {
+    pub(crate) fn update(&mut self, path: &str, value: &Json) -> UpdateOutcome {
         let (update, decoded) = match v1::decode(path, Some(value), &mut self.labels) {
-            Ok(Decoded::Ignored) => return Fate::Ignored,
+            Ok(Decoded::Ignored) => return UpdateOutcome::Ignored,
             Ok(Decoded::Update(update)) => (update, true),
             Err(error) => (error.deletion(), false),
         };
         let key = update.key();
         self.graph.on_update(update);
         if decoded && self.graph.take_new_problems().is_empty() {
-            return Fate::Accepted;
+            return UpdateOutcome::Accepted;
         }
         if matches!(&key, Key::Policy(id) if !id.kind.is_staged()) {
             self.graph.on_update(Update::delete(key));
         }
-        Fate::Rejected
+        UpdateOutcome::Rejected
     }
 
     /// Reports whether the graph is empty.

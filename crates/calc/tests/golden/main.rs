@@ -7,7 +7,8 @@ mod random;
 mod replay;
 mod states;
 
-/// The unpacked text of a file of recordings; `None` if the recordings are elsewhere, without this one.
+/// Returns the unpacked text of a file of recordings; `None` if the recordings are elsewhere,
+/// without this one.
 fn recording(name: &str) -> Option<String> {
     tortie_testkit::golden::text(env!("CARGO_MANIFEST_DIR"), name)
 }

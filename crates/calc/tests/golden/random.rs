@@ -8,7 +8,7 @@ use tortie_model::Hostname;
 use tortie_selector::unique_id;
 use tortie_testkit::golden::assert_count;
 
-use crate::feed::{Fate, Feed, says_not_ready};
+use crate::feed::{Feed, UpdateOutcome, reports_not_ready};
 use crate::recording;
 use crate::replay::{State, id_text};
 
@@ -26,7 +26,7 @@ fn config(scenario: &Json) -> GraphConfig {
     }
 }
 
-/// The parameters in force: those of the datastore, overridden by those of the environment.
+/// Returns the parameters in force: those of the datastore, overridden by those of the environment.
 fn with_environment(state: &State, environment: &Json) -> State {
     let mut state = state.clone();
     let mut parameters = environment.as_object().unwrap().clone();
@@ -44,10 +44,10 @@ fn run_steps(scenario: &Json, feed: &mut Feed, mut after_step: impl FnMut(usize,
     for (i, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
         for update in step["updates"].as_array().unwrap() {
             let path = update["key"].as_str().unwrap();
-            let fate = feed.update(path, &update["value"]);
+            let outcome = feed.update(path, &update["value"]);
             let dropped = update.get("dropped").is_some();
-            if fate != Fate::Ignored {
-                assert_eq!(fate == Fate::Rejected, dropped, "{name} step {i}: {update}");
+            if outcome != UpdateOutcome::Ignored {
+                assert_eq!(outcome == UpdateOutcome::Rejected, dropped, "{name} step {i}: {update}");
             }
         }
         if step.get("status").is_some_and(|status| status == "in-sync") {
@@ -116,7 +116,7 @@ impl Leftovers {
 }
 
 #[test]
-fn states_after_each_step_are_the_originals() {
+fn states_after_each_step_match_felix() {
     let (mut compared, mut failures) = (0, Vec::new());
     for scenario in scenarios("calc_random.jsonl.gz") {
         let environment = &scenario["config"];
@@ -127,7 +127,7 @@ fn states_after_each_step_are_the_originals() {
                 peer.apply_recorded(message);
             }
             step["updates"].as_array().unwrap().iter().for_each(|update| leftovers.note(update));
-            assert_eq!(feed.not_ready, says_not_ready(&step["messages"]), "{} step {i}", scenario["name"]);
+            assert_eq!(feed.not_ready, reports_not_ready(&step["messages"]), "{} step {i}", scenario["name"]);
             let [mut ours, mut theirs] = [&feed.state, &peer].map(|state| with_environment(state, environment));
             ours.forget("in sync");
             // Felix decides at its start whether there are any, and there were no pools then.
@@ -146,7 +146,7 @@ fn states_after_each_step_are_the_originals() {
 }
 
 #[test]
-fn final_states_are_those_of_a_fresh_original() {
+fn final_states_match_a_fresh_felix() {
     compare_final("calc_random.jsonl.gz");
 }
 
@@ -155,7 +155,7 @@ fn final_states_with_overlap_suppression() {
     compare_final("calc_random_overlap.jsonl.gz");
 }
 
-/// Only the file without overlap suppression has the steps.
+/// Compares the final states. Only the file without overlap suppression has the steps.
 fn compare_final(name: &str) {
     let steps: BTreeMap<String, Json> = scenarios("calc_random.jsonl.gz")
         .into_iter()
@@ -177,7 +177,8 @@ fn compare_final(name: &str) {
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures[..failures.len().min(5)].join("\n"));
 }
 
-/// Our state with the inner objects of the messages only, as the recorded summaries have them.
+/// Returns Tortie's state with only the inner objects of the messages, as in the recorded
+/// summaries.
 fn summary(mut state: State) -> State {
     state.forget("in sync");
     state.forget("route");

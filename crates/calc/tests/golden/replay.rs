@@ -109,7 +109,7 @@ impl State {
         self.0.retain(|(k, _), _| *k != kind);
     }
 
-    /// All objects of a kind, by id.
+    /// Returns all objects of a kind, by id.
     pub(crate) fn of_kind_mut<'a>(&'a mut self, kind: &'a str) -> impl Iterator<Item = (&'a str, &'a mut Json)> {
         self.0.iter_mut().filter(move |((k, _), _)| *k == kind).map(|((_, id), message)| (&**id, message))
     }
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-/// An id as text: the values of its fields in the order of the fields' names.
+/// Returns an id as text: the values of its fields in the order of the fields' names.
 pub(crate) fn id_text(id: &Json) -> String {
     match id {
         Json::Object(fields) => {
@@ -152,7 +152,8 @@ fn texts(list: &Json) -> BTreeSet<String> {
     list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// `ActivePolicyUpdate` to `active_policy_update`, `IPAMPoolUpdate` to `ipam_pool_update`.
+/// Converts `ActivePolicyUpdate` to `active_policy_update`, and `IPAMPoolUpdate` to
+/// `ipam_pool_update`.
 fn field_name(message: &str) -> String {
     let mut name = String::new();
     let chars: Vec<char> = message.chars().collect();

@@ -8,12 +8,12 @@ use tortie_calc::{Demand, GraphConfig, Overlap, ReadyFlag, RouteSource};
 use tortie_model::Hostname;
 use tortie_testkit::golden::assert_count;
 
-use crate::feed::{Fate, Feed, says_not_ready};
+use crate::feed::{Feed, UpdateOutcome, reports_not_ready};
 use crate::recording;
 use crate::replay::State;
 
-/// The configuration in which Felix ran a state or sequence. Routes and tunnel ends were recorded
-/// for any pools.
+/// Returns the configuration in which Felix ran a state or sequence. Routes and tunnel ends were
+/// recorded for any pools.
 pub(crate) fn config(recorded: &Json, route_source: &Json) -> GraphConfig {
     let hostname = Hostname::new(recorded["config"]["FelixHostname"].as_str().unwrap());
     let route_source = if route_source == "WorkloadIPs" { RouteSource::WorkloadIps } else { RouteSource::CalicoIpam };
@@ -48,9 +48,9 @@ fn differences(ours: &State, peer: &State) -> Vec<String> {
     ours.differences(&peer)
 }
 
-/// Some policies have the action `Allow`, which Felix passes on though no dataplane supports it.
-/// Ids of rules are hashes of all rules of the policy, actions included, so only those of other
-/// policies can be equal.
+/// Brings actions to one form. Some policies have the action `Allow`, which Felix passes on though
+/// no dataplane supports it. Ids of rules are hashes of all rules of the policy, actions included,
+/// so only those of other policies can be equal.
 fn spell_actions_alike(states: &mut [&mut State]) {
     let mut misspelt = BTreeSet::new();
     for state in &mut *states {
@@ -68,8 +68,8 @@ fn spell_actions_alike(states: &mut [&mut State]) {
     }
 }
 
-/// Felix names a pool by its key, which in two states is another network than the value's; see
-/// [`path_of_value`].
+/// Renames pools. Felix names a pool by its key, which in two states is another network than the
+/// value's; see [`path_of_value`].
 fn name_pools_by_value(state: &mut State) {
     for id in state.of_kind_mut("pool").map(|(id, _)| id.to_owned()).collect::<Vec<_>>() {
         let mut message = state.take("pool", &id);
@@ -101,8 +101,9 @@ pub(crate) fn entries(state: &Json) -> Vec<(String, Json)> {
         .collect()
 }
 
-/// Two states have a pool whose value contradicts its key, as no datastore has. Tortie goes by the
-/// key, but Felix's routes go by the value, so the pool gets the key that fits.
+/// Returns the path that fits the value. Two states have a pool whose value contradicts its key, as
+/// no datastore has. Tortie goes by the key, but Felix's routes go by the value, so the pool gets
+/// the key that fits.
 fn path_of_value(path: &str, value: &Json) -> String {
     match (path.split_once("/pool/"), value["cidr"].as_str()) {
         (Some((before, _)), Some(cidr)) => format!("{before}/pool/{}", cidr.replacen('/', "-", 1)),
@@ -112,11 +113,11 @@ fn path_of_value(path: &str, value: &Json) -> String {
 
 fn feed_entries<'a>(feed: &mut Feed, entries: impl IntoIterator<Item = (&'a String, &'a Json)>) {
     for (path, value) in entries {
-        assert_ne!(feed.update(path, value), Fate::Ignored, "{path}");
+        assert_ne!(feed.update(path, value), UpdateOutcome::Ignored, "{path}");
     }
 }
 
-/// Whether the datastore may be used, with these entries.
+/// Reports whether the datastore may be used, with these entries.
 fn is_ready(entries: &Entries) -> bool {
     entries.get("/calico/v1/Ready") == Some(&Json::Bool(true))
 }
@@ -135,7 +136,7 @@ fn each_state_from_empty() {
         let mut peer = State::default();
         let messages = &state["actual_messages_from_empty"];
         messages.as_array().unwrap().iter().for_each(|message| peer.apply_recorded(message));
-        assert_eq!(feed.not_ready, says_not_ready(messages), "{name}");
+        assert_eq!(feed.not_ready, reports_not_ready(messages), "{name}");
         failures.extend(differences(&feed.state, &peer).into_iter().map(|d| format!("{name}: {d}")));
         let routes_and_vteps = ["route", "vtep"].map(|kind| peer.of_kind_mut(kind).count());
         compared = [compared[0] + 1, compared[1] + routes_and_vteps[0], compared[2] + routes_and_vteps[1]];
@@ -168,7 +169,7 @@ fn sequences_of_states() {
             messages.as_array().unwrap().iter().for_each(|message| peer.apply_recorded(message));
             // Felix decides at the first changed parameter, even if the ready flag comes in the
             // same batch.
-            let peer_not_ready = says_not_ready(messages) && !is_ready(&current);
+            let peer_not_ready = reports_not_ready(messages) && !is_ready(&current);
             assert_eq!(feed.not_ready, peer_not_ready, "sequence {i}, {name}");
             let differences = differences(&feed.state, &peer);
             failures.extend(differences.into_iter().map(|d| format!("sequence {i}, {name}: {d}")));

@@ -73,7 +73,7 @@ fn ports() -> impl Strategy<Value = Box<[EndpointPort]>> {
     subsequence(all, 0..=3).prop_map(Into::into)
 }
 
-/// Invalid values do not reach the graph: they count as deleted.
+/// Validates a value. Invalid values do not reach the graph: they count as deleted.
 fn valid<T: Validate>(value: Option<T>) -> Option<Valid<T>> {
     Valid::new(value?).ok()
 }
@@ -221,13 +221,14 @@ fn slice() -> impl Strategy<Value = Update> {
                 .into_iter()
                 .map(|port| EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port })
                 .collect();
-            EndpointSlice { service, addresses: addresses.into(), ports }.into()
+            let (not_ready, draining) = (Box::default(), Box::default());
+            EndpointSlice { service, addresses: addresses.into(), ports, not_ready, draining }.into()
         });
         Update::EndpointSlice(NamespacedName::new("ns", format!("slice{n}")), slice)
     })
 }
 
-/// Any update.
+/// Generates any update.
 pub(crate) fn update() -> impl Strategy<Value = Update> {
     prop_oneof![
         5 => workload(),

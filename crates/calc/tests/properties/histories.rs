@@ -50,7 +50,7 @@ impl Node {
         Self { graph, dataplane: MockDataplane::default(), config, is_in_sync: false, is_ready: false }
     }
 
-    /// A node that gets all updates at once.
+    /// Returns a node that gets all updates at once.
     fn fresh(config: GraphConfig, datastore: &Datastore) -> Self {
         let mut fresh = Self::new(config);
         fresh.in_sync();
@@ -84,11 +84,11 @@ impl Node {
         if out.iter().any(|update| matches!(update, DesiredUpdate::Config(_))) {
             self.is_ready = !out.contains(&DesiredUpdate::DatastoreNotReady);
         }
-        let news = out.iter().filter(|update| !is_passed_on_again(update)).count();
+        let changes = out.iter().filter(|update| !is_passed_on_again(update)).count();
         self.dataplane.apply_batch(out);
         // A missing BGP configuration counts as an empty one.
         self.dataplane.bgp.get_or_insert_default();
-        news
+        changes
     }
 
     /// Compares the replayed state with the oracle.
@@ -192,8 +192,8 @@ fn run(steps: &[Step], in_sync_at: usize, config: GraphConfig, check: Check) -> 
     (node, datastore)
 }
 
-/// Any history ends in the state of the oracle and of a fresh graph, duplicates change nothing, and
-/// no state is left after all objects are deleted.
+/// Asserts that any history ends in the state of the oracle and of a fresh graph, that duplicates
+/// change nothing, and that no state is left after all objects are deleted.
 fn check_history(
     (steps, in_sync_at): (&[Step], usize),
     config: GraphConfig,
@@ -255,7 +255,7 @@ fn route_config() -> impl Strategy<Value = GraphConfig> {
 
 proptest! {
     #[test]
-    fn the_state_alone_decides(
+    fn messages_depend_on_the_state_alone(
         steps in steps(update()),
         in_sync_at in 0usize..70,
         (suppress, istio_ambient_mode) in any::<(bool, bool)>(),
@@ -270,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn the_state_alone_decides_on_routes(
+    fn routes_depend_on_the_state_alone(
         steps in steps(overlay_update()),
         in_sync_at in 0usize..30,
         config in route_config(),

@@ -37,7 +37,7 @@ fn kind(key: &Key) -> Option<usize> {
 }
 
 #[test]
-fn every_kind_of_object_comes_and_goes() {
+fn every_kind_of_object_can_be_added_and_removed() {
     let (mut came, mut went) = ([0; KINDS], [0; KINDS]);
     let (mut ready, mut unready) = (0, 0);
     let (mut runner, steps) = (TestRunner::deterministic(), steps(update()));

@@ -79,7 +79,7 @@ fn is_inside(inner: Cidr, outer: Cidr) -> bool {
     outer.prefix_len() <= inner.prefix_len() && outer.contains(inner.address())
 }
 
-/// The address of a node, with its subnet.
+/// Returns the address of a node, with its subnet.
 fn own_net(node: &Node, family: Family) -> Option<Cidr> {
     let of_family = |text: &str| text.parse::<Cidr>().ok().filter(|net| net.family() == family);
     let found = match &node.bgp {
@@ -116,7 +116,7 @@ impl Facts<'_> {
         found
     }
 
-    /// The nodes that have a network by a block, that of the smallest block last.
+    /// Returns the node that has a network by a block; the smallest block decides.
     fn by_block(&self, net: Cidr) -> Option<Hostname> {
         let mut found = Vec::new();
         for (of, block) in &self.blocks {
@@ -140,7 +140,7 @@ impl Facts<'_> {
         Some((*name).clone())
     }
 
-    /// Each thing that has the address, and its node.
+    /// Returns each object that has the address, with its node.
     fn assigned(&self, net: Cidr) -> Vec<(Hostname, Assigned)> {
         let mut found = Vec::new();
         for (key, endpoint) in &self.workloads {
@@ -294,8 +294,8 @@ impl Facts<'_> {
     }
 }
 
-/// The letter `f` and the first five bytes of the name's `sha1sum`; for IPv6, of the name with
-/// `-v6` behind it.
+/// Returns the MAC address: the letter `f` and the first five bytes of the name's `sha1sum`; for
+/// IPv6, of the name with `-v6` behind it.
 fn derived_mac(name: &str, family: Family) -> &'static str {
     match (name, family) {
         ("here", Family::V4) => "66:01:54:c0:da:be",

@@ -99,7 +99,7 @@ pub(crate) fn host_config() -> impl Strategy<Value = Update> {
     })
 }
 
-/// Any update of these kinds.
+/// Generates any update of these kinds.
 pub(crate) fn update() -> impl Strategy<Value = Update> {
     prop_oneof![3 => pool(), 3 => block(), 4 => node(), 3 => host_config()]
 }

@@ -39,7 +39,7 @@ fn flows() -> impl Strategy<Value = Flow> {
     (ends, select(vec![Protocol::TCP, Protocol::UDP, Protocol::SCTP]), (port(), port()))
 }
 
-fn meant(datastore: &Datastore) -> DesiredState {
+fn expected_state(datastore: &Datastore) -> DesiredState {
     let mock = expected(datastore, false, false);
     let ip_sets = mock.ip_sets.into_iter().map(|(id, (_, members))| {
         let members = match members {
@@ -68,7 +68,7 @@ fn same(verdict: tortie_evaluate::Verdict) -> Verdict {
 fn compare(
     evaluator: &Evaluator,
     tables: &Compiled<'_>,
-    meant: &DesiredState,
+    expected_state: &DesiredState,
     ((source, destination), protocol, ports): Flow,
 ) {
     const LAYERS: [(Layer, OracleLayer); 4] = [
@@ -80,16 +80,20 @@ fn compare(
     let ours = Packet::with_ports(protocol, (source, ports.0), (destination, ports.1)).unwrap();
     let theirs = packet::Packet::with_ports(protocol.number(), (source, ports.0), (destination, ports.1));
     for direction in [Direction::Ingress, Direction::Egress] {
-        for id in meant.workloads.keys() {
+        for id in expected_state.workloads.keys() {
             let answer = evaluator.workload(id, direction, &ours).unwrap();
             assert_eq!(tables.workload(id, direction, &ours).unwrap(), answer, "{id} {ours:?}");
-            assert_eq!(same(answer.verdict), meant.workload_verdict(id, direction, &theirs).unwrap(), "{id} {ours:?}");
+            assert_eq!(
+                same(answer.verdict),
+                expected_state.workload_verdict(id, direction, &theirs).unwrap(),
+                "{id} {ours:?}"
+            );
         }
-        for name in meant.hosts.keys() {
+        for name in expected_state.hosts.keys() {
             for (layer, oracle_layer) in LAYERS {
                 let answer = evaluator.host(name, layer, direction, &ours).unwrap();
                 assert_eq!(tables.host(name, layer, direction, &ours).unwrap(), answer, "{name} {layer:?} {ours:?}");
-                let expected = meant.host_verdict(name, oracle_layer, direction, &theirs).unwrap();
+                let expected = expected_state.host_verdict(name, oracle_layer, direction, &theirs).unwrap();
                 assert_eq!(same(answer.verdict), expected, "{name} {layer:?} {ours:?}");
             }
         }
@@ -99,13 +103,13 @@ fn compare(
         let mut found = evaluator.workloads_with_address(address).to_vec();
         found.sort();
         let expected: Vec<_> =
-            meant.workloads.iter().filter(|(_, state)| has(state)).map(|(id, _)| id.clone()).collect();
+            expected_state.workloads.iter().filter(|(_, state)| has(state)).map(|(id, _)| id.clone()).collect();
         assert_eq!(found, expected);
     }
 }
 
-/// All pairs of workloads, one by one.
-fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredState) {
+/// Compares all pairs of workloads, one by one.
+fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, expected_state: &DesiredState) {
     for family in Family::ALL {
         let ports = [(Protocol::TCP, 80), (Protocol::UDP, 53)];
         let matrix = tables.matrix(family, &ports.map(|(protocol, port)| Question::port(protocol, port)));
@@ -113,11 +117,11 @@ fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredS
             let net = state.endpoint.nets().find(|net| net.family() == family);
             net.map(Cidr::address)
         };
-        for (from, source) in &meant.workloads {
+        for (from, source) in &expected_state.workloads {
             assert_eq!(matrix.class_of(from).is_some(), address(source).is_some());
             let (Some(source_class), Some(source)) = (matrix.class_of(from), address(source)) else { continue };
             assert!(matrix.members(source_class).contains(from));
-            for (to, destination) in &meant.workloads {
+            for (to, destination) in &expected_state.workloads {
                 let (Some(class), Some(destination)) = (matrix.class_of(to), address(destination)) else { continue };
                 for (question, (protocol, port)) in ports.into_iter().enumerate() {
                     let packet = Packet::with_ports(protocol, (source, 50_000), (destination, port)).unwrap();
@@ -132,13 +136,13 @@ fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredS
                 }
             }
         }
-        for (id, state) in &meant.workloads {
+        for (id, state) in &expected_state.workloads {
             let Some(class) = matrix.class_of(id) else { continue };
             let [inbound, outbound] = [Direction::Ingress, Direction::Egress]
                 .map(|direction| matrix.policies_of(class, direction).collect::<Vec<_>>());
             assert_eq!(inbound, state.tiers.iter().flat_map(|tier| &*tier.ingress).collect::<Vec<_>>());
             assert_eq!(outbound, state.tiers.iter().flat_map(|tier| &*tier.egress).collect::<Vec<_>>());
-            for policy in meant.policies.keys() {
+            for policy in expected_state.policies.keys() {
                 let is_governed = inbound.contains(&policy) || outbound.contains(&policy);
                 assert_eq!(matrix.endpoints_of(policy).contains(&class), is_governed, "{policy} {id}");
             }
@@ -146,8 +150,8 @@ fn compare_matrix(evaluator: &Evaluator, tables: &Compiled<'_>, meant: &DesiredS
     }
 }
 
-/// State that was built step by step is as large as state that was built at once, so no leftovers
-/// remain.
+/// Asserts that state which was built step by step is as large as state that was built at once, so
+/// no leftovers remain.
 fn same_size(left: &Compiled<'_>, right: &Compiled<'_>) {
     let cells = |compiled: &Compiled<'_>| {
         let sizes = compiled.groups().map(|group| compiled.table(group).unwrap().unwrap().cell_count());
@@ -163,7 +167,7 @@ fn same_size(left: &Compiled<'_>, right: &Compiled<'_>) {
 
 proptest! {
     #[test]
-    fn messages_mean_what_the_datastore_means(
+    fn messages_have_the_verdicts_of_the_datastore(
         batches in prop::collection::vec(prop::collection::vec(update(), 1..40), 1..5),
         flows in prop::collection::vec(flows(), 12),
     ) {
@@ -186,9 +190,9 @@ proptest! {
             graph.flush(&mut messages);
             messages.iter().for_each(|message| evaluator.apply(message).unwrap());
             messages.iter().for_each(|message| classes.apply(message).unwrap());
-            let (meant, tables) = (meant(&datastore), classes.flush());
-            flows.iter().for_each(|flow| compare(&evaluator, &tables, &meant, *flow));
-            compare_matrix(&evaluator, &tables, &meant);
+            let (expected_state, tables) = (expected_state(&datastore), classes.flush());
+            flows.iter().for_each(|flow| compare(&evaluator, &tables, &expected_state, *flow));
+            compare_matrix(&evaluator, &tables, &expected_state);
             in_force.extend(messages);
             let mut at_once = Classes::new(Settings::default());
             in_force.iter().for_each(|message| at_once.apply(message).unwrap());

@@ -16,7 +16,7 @@ pub(crate) struct Inheritance {
 }
 
 /// A network around others.
-struct Around<'a> {
+struct EnclosingNetwork<'a> {
     net: Cidr,
     atoms: &'a [AtomId],
     /// Atoms of the entries straight below: entries with the same atoms have one class.
@@ -46,16 +46,16 @@ impl Addresses {
 
     fn inheritance(&self) -> Inheritance {
         let mut found = Inheritance::default();
-        let mut around: Vec<Around<'_>> = Vec::new();
+        let mut enclosing: Vec<EnclosingNetwork<'_>> = Vec::new();
         for (net, id) in &self.ordered {
             let entry = self.entries.at(*id);
             if entry.atoms.is_empty() {
                 continue;
             }
-            while let Some(last) = around.pop_if(|last| !last.net.contains(net.address())) {
-                found.leave(&last, around.last_mut());
+            while let Some(last) = enclosing.pop_if(|last| !last.net.contains(net.address())) {
+                found.leave(&last, enclosing.last_mut());
             }
-            if let Some(parent) = around.last_mut() {
+            if let Some(parent) = enclosing.last_mut() {
                 let mut own = entry.atoms.clone();
                 own.sort_unstable();
                 if parent.straight.insert(own) {
@@ -64,12 +64,18 @@ impl Addresses {
                 }
             }
             if !net.is_host() {
-                let depth = entry.atoms.len() + around.last().map_or(0, |parent| parent.depth);
-                around.push(Around { net: *net, atoms: &entry.atoms, straight: AHashSet::new(), below: 0, depth });
+                let depth = entry.atoms.len() + enclosing.last().map_or(0, |parent| parent.depth);
+                enclosing.push(EnclosingNetwork {
+                    net: *net,
+                    atoms: &entry.atoms,
+                    straight: AHashSet::new(),
+                    below: 0,
+                    depth,
+                });
             }
         }
-        while let Some(last) = around.pop() {
-            found.leave(&last, around.last_mut());
+        while let Some(last) = enclosing.pop() {
+            found.leave(&last, enclosing.last_mut());
         }
         found
     }
@@ -83,7 +89,7 @@ impl Inheritance {
         }
     }
 
-    fn leave(&mut self, net: &Around<'_>, parent: Option<&mut Around<'_>>) {
+    fn leave(&mut self, net: &EnclosingNetwork<'_>, parent: Option<&mut EnclosingNetwork<'_>>) {
         self.total = self.total.saturating_add(net.below.saturating_mul(net.atoms.len()));
         for atom in net.atoms {
             *self.by_atom.entry(*atom).or_default() += net.below;

@@ -83,8 +83,8 @@ impl Model {
     fn check_changes(&mut self, changes: &BucketChanges) {
         let (classes, class_of) = self.now();
         for (address, class) in &class_of {
-            let is_told = changes.nets.iter().any(|net| net.contains(*address));
-            assert!(is_told || self.class_of.get(address) == Some(class), "{address}: {changes:?}");
+            let is_reported = changes.nets.iter().any(|net| net.contains(*address));
+            assert!(is_reported || self.class_of.get(address) == Some(class), "{address}: {changes:?}");
         }
         for (net, other) in changes.nets.iter().zip(changes.nets.iter().skip(1)) {
             assert!(!net.contains(other.address()), "{net} has {other}");
@@ -132,7 +132,7 @@ impl Model {
         let atoms_of = |addresses: &Addresses, bucket| -> Vec<AtomId> {
             addresses.atoms_of(addresses.class_of_bucket(bucket)).collect()
         };
-        for (bucket, _) in &changes.gone {
+        for (bucket, _) in &changes.removed {
             assert!(self.known.remove(bucket).is_some(), "{bucket:?} went without having been there");
         }
         for bucket in &changes.born {
@@ -190,7 +190,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn classes_are_what_members_say(history in prop::collection::vec(edits(), 1..120)) {
+    fn classes_follow_set_members(history in prop::collection::vec(edits(), 1..120)) {
         let mut model = Model::new();
         history.iter().for_each(|edit| model.edit(edit));
         model.edit(&Edit::Flush);

@@ -10,7 +10,7 @@ use crate::ids::AtomId;
 
 /// A network in one of the tries. In sort order, a network comes before those that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct TrieNetwork {
     tree: Tree,
     net: Cidr,
 }
@@ -21,7 +21,7 @@ enum Tree {
     Networks,
 }
 
-impl Place {
+impl TrieNetwork {
     /// The places of a network.
     pub(crate) fn of(net: Cidr) -> impl Iterator<Item = Self> {
         let is_network = net.family() == Family::V6 && !net.is_host();
@@ -53,7 +53,7 @@ impl Place {
 /// Blocks of the trees of networks in order.
 pub(crate) fn blocks(nets: impl Iterator<Item = Cidr>) -> usize {
     let mut before = [None, None];
-    let places = nets.flat_map(Place::of);
+    let places = nets.flat_map(TrieNetwork::of);
     places
         .map(|place| {
             let [all, networks] = &mut before;
@@ -75,13 +75,13 @@ pub(super) struct Size {
 
 impl Size {
     pub(super) fn add(&mut self, net: Cidr) {
-        let blocks = Place::depths(net);
+        let blocks = TrieNetwork::depths(net);
         self.added += blocks;
         self.undivided += blocks;
     }
 
     pub(super) fn remove(&mut self, net: Cidr) {
-        let blocks = Place::depths(net);
+        let blocks = TrieNetwork::depths(net);
         self.removed += blocks;
         self.undivided += blocks;
     }

@@ -6,21 +6,21 @@ use tortie_evaluate::Layer;
 use tortie_model::Direction;
 
 use super::{Change, Shifts};
-use crate::judge::Judge;
+use crate::comparison::VerdictComparison;
 use crate::parties::{Nodes, Parties};
-use crate::sides::{End, HostEnd, HostSide, Own};
+use crate::sides::{Cell, End, HostEnd, HostSide, Own, Side};
 use crate::states::States;
 use crate::traffic::Traffic;
 
-pub(super) fn between_workloads(parties: &Parties<'_>, judge: &mut Judge<'_>) -> Vec<Change> {
-    let candidates = Candidates::new(parties, judge);
+pub(super) fn between_workloads(parties: &Parties<'_>, comparison: &mut VerdictComparison<'_>) -> Vec<Change> {
+    let candidates = Candidates::new(parties, comparison);
     let nodes_themselves: Vec<usize> = (0..parties.len()).filter(|party| parties.is_nodes(*party)).collect();
     // Sources by destinations, nodes and shifts.
     let mut sources: AHashMap<(Vec<usize>, Nodes, Shifts), Vec<usize>> = AHashMap::new();
     for from in 0..parties.len() {
         let mut tos: AHashMap<(Nodes, Shifts), Vec<usize>> = AHashMap::new();
         for to in candidates.of(from) {
-            for shifting in between(parties, judge, from, to) {
+            for shifting in between(parties, comparison, from, to) {
                 tos.entry(shifting).or_default().push(to);
             }
         }
@@ -74,18 +74,26 @@ fn is_only_own(parties: &Parties<'_>, workloads: usize, node: usize) -> bool {
 
 /// Returns the shifts between two parties: once, or separately for pairs on one node and on
 /// different nodes.
-fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize) -> SmallVec<[(Nodes, Shifts); 2]> {
+fn between(
+    parties: &Parties<'_>,
+    comparison: &mut VerdictComparison<'_>,
+    from: usize,
+    to: usize,
+) -> SmallVec<[(Nodes, Shifts); 2]> {
     let (egress, ingress) = (parties.cell(from, Direction::Egress, to), parties.cell(to, Direction::Ingress, from));
     let mut found: SmallVec<[(Nodes, Shifts); 2]> = SmallVec::new();
     if !parties.have_nodes() {
-        found.push((Nodes::Any, judge.between(egress, ingress)));
+        found.push((Nodes::Any, comparison.between(egress, ingress)));
         found.retain(|(_, shifts)| !shifts.is_empty());
         return found;
     }
     let is_between = parties.is_workloads(from) && parties.is_workloads(to);
     let legs = [(from, Direction::Egress, to), (to, Direction::Ingress, from)]
         .map(|(own, direction, peer)| (parties.legs_of(own, direction, is_between), direction, peer));
-    let is_plain = legs.iter().all(|(number, ..)| *number == 0);
+    let at_source = parties.at_workload_of(from, Direction::Egress);
+    let at_destination = parties.at_workload_of(to, Direction::Ingress);
+    let has_none_at_workloads = at_source == 0 && at_destination == 0;
+    let is_plain = has_none_at_workloads && legs.iter().all(|(number, ..)| *number == 0);
     let pairs = match is_between && is_plain {
         true => smallvec![(Nodes::Any, States::default())],
         false => parties.location(from).pairs(parties.location(to), from == to),
@@ -96,14 +104,23 @@ fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize)
         if !is_between && (same.before || same.after) {
             continue;
         }
-        let shifts = if is_plain || same.before && same.after {
-            judge.between(egress, ingress)
+        let shifts = if is_plain || has_none_at_workloads && same.before && same.after {
+            comparison.between(egress, ingress)
         } else {
             let hosts = legs.iter().flat_map(|(number, direction, peer)| {
                 let legs = parties.legs_with(*number).iter();
                 legs.filter_map(|leg| end_at(parties, *leg, *direction, *peer, same))
             });
-            judge.on_the_way(egress, hosts, ingress)
+            let end = |direction, cell: Option<Cell>| cell.map(|cell| End { direction, cell, host: None });
+            let entering = parties.at_workload_with(at_source, to);
+            let entering = entering.filter_map(|leg| end_at(parties, leg, Direction::Ingress, from, States::default()));
+            let leaving = parties.at_workload_with(at_destination, from);
+            let leaving = leaving.filter_map(|leg| end_at(parties, leg, Direction::Egress, to, States::default()));
+            // The lists at the source's interface have other numbers.
+            let entering =
+                entering.map(|end| End { host: end.host.map(|host| HostEnd { list: Some(u8::MAX), ..host }), ..end });
+            let ends = entering.chain(end(Direction::Egress, egress)).chain(hosts);
+            comparison.via_hosts(ends.chain(end(Direction::Ingress, ingress)).chain(leaving))
         };
         if !shifts.is_empty() {
             found.push((nodes, shifts));
@@ -121,7 +138,7 @@ fn between(parties: &Parties<'_>, judge: &mut Judge<'_>, from: usize, to: usize)
 /// A host endpoint on the way; `None` if it is on it neither before nor after, since both ends are of its node.
 fn end_at(
     parties: &Parties<'_>,
-    HostSide { layer, mut side }: HostSide,
+    HostSide { layer, list, mut side }: HostSide,
     direction: Direction,
     peer: usize,
     same: States<bool>,
@@ -136,9 +153,10 @@ fn end_at(
         return None;
     }
     let cell = parties.cell_of(&side, peer);
+    let list = (direction == Direction::Ingress).then_some(list);
     // Failsafe ports do not apply to forwarded packets.
-    let address = if layer == Layer::Forward { parties.nowhere() } else { parties.address(peer) };
-    Some(End { direction, cell, host: Some(HostEnd { layer, peer: address }) })
+    let address = if layer == Layer::Forward { parties.unspecified() } else { parties.address(peer) };
+    Some(End { direction, cell, host: Some(HostEnd { layer, peer: address, list }) })
 }
 
 /// Pairs whose verdicts may differ from before.
@@ -153,6 +171,8 @@ struct Candidates<'p, 'a> {
     /// The parties by the host endpoints on their way for ingress: from other peers, and from
     /// workloads.
     with_legs: [Vec<Vec<usize>>; 2],
+    /// Destinations of sources by host endpoints at the interfaces of workloads.
+    at_workloads: AHashMap<usize, Vec<usize>>,
     /// Those that move to other nodes.
     moving: Vec<usize>,
 }
@@ -181,13 +201,13 @@ impl Differing {
 
 impl<'p, 'a> Candidates<'p, 'a> {
     #[expect(clippy::indexing_slicing, reason = "parties have legs among all legs")]
-    fn new(parties: &'p Parties<'a>, judge: &mut Judge<'_>) -> Self {
+    fn new(parties: &'p Parties<'a>, comparison: &mut VerdictComparison<'_>) -> Self {
         let by_sides = Differing::new(|direction| {
             let sides = parties.sides(direction).iter();
-            sides.map(|side| parties.where_cells(side, |cell| judge.differs(direction, cell))).collect()
+            sides.map(|side| parties.where_cells(side, |cell| comparison.differs(direction, cell))).collect()
         });
         let by_legs = Differing::new(|direction| {
-            parties.all_legs().map(|legs| differing_on_the_way(parties, judge, direction, legs)).collect()
+            parties.all_legs().map(|legs| differing_via_hosts(parties, comparison, direction, legs)).collect()
         });
         let with_legs = [false, true].map(|is_between| {
             let mut members = vec![Vec::new(); parties.all_legs().len()];
@@ -203,7 +223,8 @@ impl<'p, 'a> Candidates<'p, 'a> {
         let moves = |party: &usize| parties.location(*party).moves();
         let moving = (0..parties.len()).filter(moves).collect();
         let with_side = parties.with_side(Direction::Ingress);
-        Self { parties, by_sides, by_legs, with_side, with_legs, moving }
+        let at_workloads = differing_at_workloads(parties, comparison);
+        Self { parties, by_sides, by_legs, with_side, with_legs, at_workloads, moving }
     }
 
     /// Returns the destinations for which verdicts on a source's packets may differ, ascending.
@@ -226,6 +247,7 @@ impl<'p, 'a> Candidates<'p, 'a> {
         let with_legs = if parties.is_workloads(from) { between } else { outside };
         let by_legs = self.by_legs.towards(from).iter();
         destinations.extend(by_legs.flat_map(|number| &with_legs[*number]));
+        destinations.extend(self.at_workloads.get(&from).into_iter().flatten());
         destinations.sort_unstable();
         destinations.dedup();
         destinations
@@ -233,19 +255,50 @@ impl<'p, 'a> Candidates<'p, 'a> {
 }
 
 /// Returns the parties for which the verdicts of host endpoints on the way may differ from before.
-fn differing_on_the_way(
+fn differing_via_hosts(
     parties: &Parties<'_>,
-    judge: &mut Judge<'_>,
+    comparison: &mut VerdictComparison<'_>,
     direction: Direction,
     legs: &[HostSide],
 ) -> Vec<usize> {
     let mut found: Vec<usize> = Vec::new();
-    for HostSide { layer, side } in legs {
-        let has_other_ports = *layer != Layer::Forward && judge.has_other_failsafe(side);
-        let differs = |cell: &_| has_other_ports || judge.differs_at_host(direction, cell);
+    for HostSide { layer, side, .. } in legs {
+        let has_other_ports = *layer != Layer::Forward && comparison.has_other_failsafe(side);
+        let differs = |cell: &_| has_other_ports || comparison.differs_at_host(direction, cell);
         found.extend(parties.where_cells(side, differs));
     }
     found.sort_unstable();
     found.dedup();
+    found
+}
+
+/// Returns, by source, the destinations for which the verdicts of host endpoints at the interfaces
+/// of workloads may differ from before.
+fn differing_at_workloads(
+    parties: &Parties<'_>,
+    comparison: &mut VerdictComparison<'_>,
+) -> AHashMap<usize, Vec<usize>> {
+    let mut found: AHashMap<usize, Vec<usize>> = AHashMap::new();
+    let mut known: AHashMap<(Direction, Side), Vec<usize>> = AHashMap::new();
+    for number in 1..parties.at_workload_count() {
+        for own in 0..parties.len() {
+            // The direction at the interface, whose own end is `own`, is against the workload's.
+            for (direction, of_workload) in
+                [(Direction::Ingress, Direction::Egress), (Direction::Egress, Direction::Ingress)]
+            {
+                for HostSide { layer, side, .. } in parties.at_workload_with(number, own) {
+                    let peers = known.entry((direction, side)).or_insert_with(|| {
+                        let has_other_ports = layer != Layer::Forward && comparison.has_other_failsafe(&side);
+                        let differs = |cell: &_| has_other_ports || comparison.differs_at_host(direction, cell);
+                        parties.where_cells(&side, differs)
+                    });
+                    for peer in peers.iter().filter(|peer| parties.at_workload_of(**peer, of_workload) == number) {
+                        let (from, to) = if direction == Direction::Ingress { (*peer, own) } else { (own, *peer) };
+                        found.entry(from).or_default().push(to);
+                    }
+                }
+            }
+        }
+    }
     found
 }

@@ -11,7 +11,7 @@ fn packet(protocol: u8, payload: Payload) -> Packet {
 }
 
 #[test]
-fn points_tell_packets_apart() {
+fn points_distinguish_packets() {
     let ports = |destination| Payload::Ports { source: 9, destination };
     let icmp = |icmp_type, code| Payload::Icmp { icmp_type, code };
     let cases = [

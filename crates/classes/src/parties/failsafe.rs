@@ -6,7 +6,7 @@ use ahash::AHashMap;
 use tortie_model::{Cidr, Family};
 
 use crate::compiled::Compiled;
-use crate::networks::nowhere;
+use crate::networks::unspecified;
 use crate::states::States;
 
 /// Addresses by the networks of failsafe ports that they are in.
@@ -21,14 +21,14 @@ pub(crate) struct Failsafe {
 impl Failsafe {
     pub(crate) fn new(states: States<&Compiled<'_>>, family: Family) -> Self {
         let both = [states.before, states.after];
-        let is_asked = both.iter().any(|state| !state.classes.hosts.is_empty());
-        let settings = both.iter().filter(|_| is_asked).flat_map(|state| state.classes.nodes.all_settings());
+        let has_hosts = both.iter().any(|state| !state.classes.hosts.is_empty());
+        let settings = both.iter().filter(|_| has_hosts).flat_map(|state| state.classes.nodes.all_settings());
         let ports = settings.flat_map(|settings| settings.failsafe_inbound.iter().chain(&settings.failsafe_outbound));
         let mut nets: Vec<Cidr> = ports.filter_map(|port| Some(port.net?.masked())).collect();
         nets.retain(|net| net.family() == family && net.prefix_len() > 0);
         nets.sort_unstable();
         nets.dedup();
-        Self { nets, first: AHashMap::new(), any: nowhere(family) }
+        Self { nets, first: AHashMap::new(), any: unspecified(family) }
     }
 
     /// An address that failsafe ports treat like this one.

@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn no_more_are_refused_than_must_be(
+    fn no_policy_is_refused_without_need(
         holdings in proptest::collection::vec(nets(), 6),
         claimants in claimants(),
         blocks in 0..120_usize,

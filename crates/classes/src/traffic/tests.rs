@@ -8,7 +8,7 @@ fn ports(protocol: u8, ports: impl IntoIterator<Item = (u16, u16)>) -> Intervals
 }
 
 #[test]
-fn says_what_it_holds() {
+fn traffic_is_formatted() {
     let text = |intervals: &Intervals| Traffic::new(Family::V4, intervals).to_string();
     let everything = Intervals::between(0, L4_END);
     assert_eq!(text(&everything), "everything");

@@ -16,15 +16,16 @@ use tortie_resources::{FieldProblem, Position, Severity};
 use super::super::Failure;
 use super::super::node_bounds;
 use super::super::origin::{Origin, Origins};
+use super::host_endpoints;
 use super::input::Input;
 use super::lint::Lint;
 
-/// Returns the warnings that only several objects together show.
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
     let names = Names::of(&input.updates);
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
     found.extend(parameters(&input.updates, &origins));
+    found.extend(host_endpoints::of_one_interface(&input.updates, &origins));
     // Without any endpoint no policy selects anything, and warnings would be useless.
     if names.has_endpoints {
         found.extend(effects(&input.updates, &origins)?);
@@ -51,27 +52,30 @@ pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
     }
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
     let all = tortie_calc::claim_problems(&input.updates);
-    let told = all.into_iter().map(|problem| {
+    let found = all.into_iter().map(|problem| {
         let (file, position) = match origins.object(&problem.key) {
             Some(Origin::InFile { file, position }) => (Some(file), position),
             _ => (None, Position::default()),
         };
-        let what = FieldProblem::new(Severity::Error, position, "", problem.reason.to_string());
-        let told = InputProblem::new(problem.key.to_string(), what, Fallback::NotNeeded);
-        file.map_or(told.clone(), |file| told.in_file(file))
+        let text = FieldProblem::new(Severity::Error, position, "", problem.reason.to_string());
+        let found = InputProblem::new(problem.key.to_string(), text, Fallback::NotNeeded);
+        file.map_or(found.clone(), |file| found.in_file(file))
     });
-    told.collect()
+    found.collect()
 }
 
-/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a
-/// built-in object.
-fn tell(lint: Lint, subject: String, origin: Option<Origin<'_>>, what: String) -> Option<(Lint, InputProblem)> {
+/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a built-in object.
+pub(super) fn warn(
+    lint: Lint,
+    subject: String,
+    origin: Option<Origin<'_>>,
+    text: String,
+) -> Option<(Lint, InputProblem)> {
     let Origin::InFile { file, position } = origin? else { return None };
-    let problem = FieldProblem::new(Severity::Warning, position, "", what);
+    let problem = FieldProblem::new(Severity::Warning, position, "", text);
     Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
 }
 
-/// Names of objects to which others refer.
 struct Names<'u> {
     tiers: HashSet<&'u TierName>,
     profiles: HashSet<&'u ProfileName>,
@@ -95,7 +99,6 @@ impl<'u> Names<'u> {
         names
     }
 
-    /// Returns a warning for each reference to a missing object.
     fn absent(&self, update: &Update, origins: &Origins) -> Vec<(Lint, InputProblem)> {
         match update {
             Update::Policy(id, Some(policy)) => self.absent_of_policy(id, policy, origins),
@@ -109,16 +112,16 @@ impl<'u> Names<'u> {
         let mut found = Vec::new();
         let tier = &policy.tier;
         if built_in_tier(tier.as_str()).is_none() && !self.tiers.contains(tier) {
-            let what = format!("is in tier `{tier}`, which is not among the manifests");
-            found.extend(tell(Lint::TierAbsent, id.to_string(), origins.policy(id), what));
+            let text = format!("is in tier `{tier}`, which is not among the manifests");
+            found.extend(warn(Lint::TierAbsent, id.to_string(), origins.policy(id), text));
         }
         for (direction, rules) in [(Direction::Ingress, &policy.inbound), (Direction::Egress, &policy.outbound)] {
             for (index, rule) in rules.iter().enumerate() {
                 let named =
                     [&rule.source, &rule.destination].into_iter().filter_map(|side| side.extras.service.as_ref());
                 for service in named.filter(|service| !self.services.contains(&***service)) {
-                    let what = format!("service `{service}` is not among the manifests: the rule matches nothing");
-                    found.extend(tell(Lint::ServiceAbsent, id.to_string(), origins.rule(id, direction, index), what));
+                    let text = format!("service `{service}` is not among the manifests: the rule matches nothing");
+                    found.extend(warn(Lint::ServiceAbsent, id.to_string(), origins.rule(id, direction, index), text));
                 }
             }
         }
@@ -130,17 +133,15 @@ impl<'u> Names<'u> {
         let absent = named.iter().filter(|profile| !self.profiles.contains(profile));
         absent
             .filter_map(|profile| {
-                let what =
+                let text =
                     format!("profile `{profile}` is not among the manifests: traffic that no policy decides is denied");
-                tell(Lint::ProfileAbsent, key.to_string(), origins.object(&key), what)
+                warn(Lint::ProfileAbsent, key.to_string(), origins.object(&key), text)
             })
             .collect()
     }
 }
 
-/// Returns a warning for each parameter that another parameter makes ineffective: for all nodes,
-/// and for each node with parameters of its own. Parameters that a selector gives to some nodes are
-/// not checked.
+/// Parameters that a selector gives to some nodes are not checked.
 fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)> {
     let (mut global, mut of_hosts): (BTreeMap<_, _>, BTreeMap<&Hostname, BTreeMap<_, _>>) = Default::default();
     for update in updates {
@@ -171,22 +172,21 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
             found.entry(key).or_insert_with(|| format!("has no effect beside {by}: {why}"));
         }
     }
-    let tell = |(key, what): (Key, String)| tell(Lint::ParameterOverruled, key.to_string(), origins.object(&key), what);
-    found.into_iter().filter_map(tell).collect()
+    let warn = |(key, text): (Key, String)| warn(Lint::ParameterOverruled, key.to_string(), origins.object(&key), text);
+    found.into_iter().filter_map(warn).collect()
 }
 
-/// Returns the warnings about a cluster of exactly these objects: policies and rules without
-/// effect, endpoints and policies over the table budget, and host endpoints without policy or
-/// profile.
+/// Returns the warnings about a cluster of exactly these objects.
 fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let config = Config::default();
     let rules = settings::rules(&config).map_err(Failure::failed)?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
     cluster.set_budget(settings::table_budget(&global_config(updates)));
-    let told = cluster.apply(updates.iter().cloned()).map_err(Failure::failed)?;
+    let desired = cluster.apply(updates.iter().cloned()).map_err(Failure::failed)?;
     let idle = cluster.without_effect(updates.iter());
     let refused = node_bounds::refused(&Sources::default(), &config, updates)?;
     let mut found: Vec<_> = idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins)).collect();
+    found.extend(host_endpoints::untracked_for_all(&desired, origins));
     let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
         .iter()
         .filter_map(|update| match update {
@@ -194,7 +194,7 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
             _ => None,
         })
         .collect();
-    for update in &told {
+    for update in &desired {
         let DesiredUpdate::HostEndpoint(id, state) = update else { continue };
         let tiers = [&state.tiers, &state.untracked_tiers, &state.pre_dnat_tiers, &state.forward_tiers];
         if tiers.iter().any(|tiers| !tiers.is_empty()) || !state.endpoint.profiles.is_empty() {
@@ -202,15 +202,15 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
         }
         let key = hosts.get(id).map(|key| Key::HostEndpoint((*key).clone()));
         let origin = key.as_ref().and_then(|key| origins.object(key));
-        let what = "no policy is for it, nor a profile: all but failsafe ports is denied".to_owned();
-        found.extend(tell(Lint::HostEndpointWithoutPolicy, format!("HostEndpoint/{id}"), origin, what));
+        let text = "no policy is for it, nor a profile: all but failsafe ports is denied".to_owned();
+        found.extend(warn(Lint::HostEndpointWithoutPolicy, format!("HostEndpoint/{id}"), origin, text));
     }
     Ok(found)
 }
 
 fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProblem)> {
     let over;
-    let (lint, what) = match finding {
+    let (lint, text) = match finding {
         Finding::OverBudget { limit, .. } => {
             over = format!(
                 "endpoints that it selects are denied by eBPF programs: their rules exceed the table budget of {limit} bytes"
@@ -228,7 +228,7 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
             let endpoints = if finding.policy().is_some() { "endpoints that it selects are" } else { "it is" };
             over = format!("{endpoints} denied by eBPF programs: {why}");
             if finding.policy().is_none() {
-                return tell(Lint::OverBudget, object.to_string(), origins.object(object), over);
+                return warn(Lint::OverBudget, object.to_string(), origins.object(object), over);
             }
             (Lint::OverBudget, over.as_str())
         }
@@ -241,16 +241,16 @@ fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProble
         _ => return None,
     };
     let policy = finding.policy()?;
-    let (what, origin) = match finding.rule() {
+    let (text, origin) = match finding.rule() {
         Some((direction, index)) => {
             let list = match direction {
                 Direction::Ingress => "ingress",
                 Direction::Egress => "egress",
             };
             let origin = origins.rule(policy, direction, index).or_else(|| origins.policy(policy));
-            (format!("{list} rule {}: {what}", index + 1), origin)
+            (format!("{list} rule {}: {text}", index + 1), origin)
         }
-        None => (what.to_owned(), origins.policy(policy)),
+        None => (text.to_owned(), origins.policy(policy)),
     };
-    tell(lint, policy.to_string(), origin, what)
+    warn(lint, policy.to_string(), origin, text)
 }

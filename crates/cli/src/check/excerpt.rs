@@ -1,5 +1,3 @@
-//! Excerpts of the lines with problems.
-
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -9,12 +7,10 @@ use tortie_resources::{Position, Severity};
 use super::lines::{Line, Lines};
 use tortie_telemetry::escape;
 
-/// Maximum number of characters shown before a place, and from its beginning on. They bound the
-/// output for long lines.
+/// Maximum number of characters shown before a place, and from its beginning on. They bound the output for long lines.
 const BEFORE: usize = 80;
 const SHOWN: usize = 160;
 
-/// Renderer of places in texts.
 pub(super) struct Excerpts<'t> {
     lines: &'t Lines<'t>,
     renderer: Renderer,
@@ -25,19 +21,18 @@ impl<'t> Excerpts<'t> {
         Self { lines, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
     }
 
-    /// Returns the line of a problem with the place underlined and labelled with the suggestion, if
-    /// the problem has one. Returns an empty text for a problem without a place.
+    /// Underlines the place, labelled with the suggestion if there is one. Empty for a problem without a place.
     pub(super) fn of(&self, problem: &InputProblem) -> String {
         let position = problem.problem.position;
         let line = problem.file.as_deref().and_then(|file| self.lines.get(file, position.line));
         let place = line.and_then(|line| place(line, position, problem.problem.length));
-        let Some(Place { line, number, within }) = place else { return String::new() };
+        let Some(LineExcerpt { line, number, within }) = place else { return String::new() };
         let level = match problem.problem.severity {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
         let mut underlined = AnnotationKind::Primary.span(within);
-        if let Some(advice) = advice(&problem.problem.what) {
+        if let Some(advice) = advice(&problem.problem.message) {
             underlined = underlined.label(escape::line(advice));
         }
         let snippet = Snippet::source(line).line_start(number).annotation(underlined);
@@ -47,25 +42,23 @@ impl<'t> Excerpts<'t> {
     }
 }
 
-/// Part of a line to show, with the byte range to underline.
-struct Place<'t> {
+struct LineExcerpt<'t> {
     line: &'t str,
     number: usize,
     within: Range<usize>,
 }
 
-fn place<'t>(line: &Line<'t>, position: Position, length: u32) -> Option<Place<'t>> {
+fn place<'t>(line: &Line<'t>, position: Position, length: u32) -> Option<LineExcerpt<'t>> {
     let column = usize::try_from(position.column).ok()?.checked_sub(1)?;
     let length = usize::try_from(length).unwrap_or_default().clamp(1, SHOWN);
     let shown = line.bytes(column.saturating_sub(BEFORE)..column.saturating_add(SHOWN));
     let within = line.bytes(column..column.saturating_add(length));
     let within = within.start - shown.start..within.end - shown.start;
-    Some(Place { line: line.text.get(shown)?, number: usize::try_from(position.line).ok()?, within })
+    Some(LineExcerpt { line: line.text.get(shown)?, number: usize::try_from(position.line).ok()?, within })
 }
 
-/// Returns the question at the end of a message, if there is one.
-fn advice(what: &str) -> Option<&str> {
-    what.rsplit("; ").next().filter(|last| last.ends_with('?') && last.len() < what.len())
+fn advice(message: &str) -> Option<&str> {
+    message.rsplit("; ").next().filter(|last| last.ends_with('?') && last.len() < message.len())
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! Manifests to check.
-
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -11,17 +9,12 @@ use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::Failure;
 
-/// File name of standard input in messages.
 const STDIN: &str = "stdin";
 
-/// Manifests with their objects and problems.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// Options with which manifests are parsed.
     pub(super) options: Options,
-    /// Names and texts of the readable files.
     pub(super) texts: Vec<(PathBuf, String)>,
-    /// The objects, as `run` would read them.
     pub(super) updates: Vec<Update>,
     /// Problems as `run` reports them, and warnings about single fields.
     pub(super) problems: Vec<InputProblem>,
@@ -74,19 +67,17 @@ impl Input {
     }
 }
 
-/// Reports whether a text has no objects.
 fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'))
 }
 
-/// Returns the error for a path without objects: the path is wrong, or the program that writes it
-/// has failed.
+/// Returns the error for a path without objects: the path is wrong, or the program that writes it has failed.
 fn nothing_in(path: &Path) -> InputProblem {
-    let (file, what) = match path.as_os_str() == "-" {
+    let (file, message) = match path.as_os_str() == "-" {
         true => (Path::new(STDIN), "there are no objects in it"),
         false if path.is_dir() => (path, "there are no objects in files below it that end in .yaml, .yml or .json"),
         false => (path, "there are no objects in it"),
     };
-    let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+    let problem = FieldProblem::new(Severity::Error, Position::default(), "", message);
     InputProblem::new(String::new(), problem, Fallback::Nothing).in_file(file)
 }

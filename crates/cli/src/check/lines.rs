@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 /// Distance in characters between the marks of a long line.
 const STEP: usize = 1_000;
 
-/// Index of the lines of all texts.
 #[derive(Debug)]
 pub(super) struct Lines<'t>(HashMap<&'t Path, Vec<Line<'t>>>);
 

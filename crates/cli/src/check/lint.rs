@@ -28,6 +28,10 @@ pub enum Lint {
     /// A host endpoint has no policy and no profile: traffic except that of failsafe ports is
     /// denied.
     HostEndpointWithoutPolicy,
+    /// Another host endpoint, the first by name, has the same interface.
+    HostEndpointOfSameInterface,
+    /// Untracked policy selects a host endpoint of all interfaces, for which it is not enforced.
+    UntrackedForAllInterfaces,
     /// A parameter has no effect beside another one.
     ParameterOverruled,
     /// A network has host bits set.
@@ -38,6 +42,8 @@ pub enum Lint {
     Template,
     /// A deprecated apiVersion.
     DeprecatedVersion,
+    /// Objects of kinds for other programs, which are counted in one line.
+    UnusedKind,
     /// A warning of a newer library.
     Other,
 }
@@ -69,6 +75,12 @@ impl Lint {
             Self::HostEndpointWithoutPolicy => {
                 "Apply a policy that selects the host endpoint, with rules for both directions, before it."
             }
+            Self::HostEndpointOfSameInterface => {
+                "Remove one of the host endpoints, or merge their labels and profiles: only the first by name is enforced."
+            }
+            Self::UntrackedForAllInterfaces => {
+                "Name the interface in a host endpoint of its own, or write the policy without `doNotTrack`."
+            }
             Self::ParameterOverruled => {
                 "Remove the parameter, or the one that makes it ineffective: the warning names both."
             }
@@ -78,6 +90,7 @@ impl Lint {
             Self::NamespaceOmitted => "Write `metadata.namespace`.",
             Self::Template => "Render the template first, and check the result.",
             Self::DeprecatedVersion => "Write the `apiVersion` that the warning names.",
+            Self::UnusedKind => "Nothing: Tortie has no use for the kind.",
             Self::Other => "See the text of the warning.",
         }
     }
@@ -98,6 +111,7 @@ impl From<tortie_resources::Lint> for Lint {
             tortie_resources::Lint::NamespaceOmitted => Self::NamespaceOmitted,
             tortie_resources::Lint::Template => Self::Template,
             tortie_resources::Lint::DeprecatedVersion => Self::DeprecatedVersion,
+            tortie_resources::Lint::UnusedKind => Self::UnusedKind,
             _ => Self::Other,
         }
     }

@@ -1,17 +1,21 @@
-//! Machine-readable reports of problems, and the summary.
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tortie_resources::{Position, Severity};
+use tortie_resources::{Position, Severity, manifest};
 
 use super::super::github;
-use super::Found;
+use super::ReportedProblem;
 use super::input::Input;
 
-/// `2 errors, 1 warning in 3 files`.
-pub(super) fn summary(found: &[Found], input: &Input) -> String {
+/// `12 Deployments skipped`, if objects are for other programs, and `2 errors, 1 warning in 3 files`.
+pub(super) fn summary(skipped: &[ReportedProblem], found: &[ReportedProblem], input: &Input) -> String {
+    let kinds = skipped.iter().filter_map(|object| object.problem.subject.split('/').next());
+    let skipped = manifest::skipped(kinds).map(|line| line + "\n").unwrap_or_default();
+    skipped + &counts(found, input)
+}
+
+fn counts(found: &[ReportedProblem], input: &Input) -> String {
     let count = |severity| found.iter().filter(|found| found.severity == severity).count();
     let named = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
@@ -26,7 +30,7 @@ pub(super) fn summary(found: &[Found], input: &Input) -> String {
 
 /// Returns a list of objects with `severity`, `file`, `line`, `column`, `length` in characters,
 /// `resource`, `field`, `message` and `lint`. A value that is unknown or does not exist is null.
-pub(super) fn json(found: &[Found]) -> String {
+pub(super) fn json(found: &[ReportedProblem]) -> String {
     let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let all: Vec<Value> = found
         .iter()
@@ -41,7 +45,7 @@ pub(super) fn json(found: &[Found]) -> String {
                 "length": place.map(|_| problem.length).filter(|length| *length > 0),
                 "resource": known(&found.problem.subject),
                 "field": known(&problem.field),
-                "message": problem.what,
+                "message": problem.message,
                 "lint": found.lint.map(|lint| lint.to_string()),
             })
         })
@@ -49,9 +53,8 @@ pub(super) fn json(found: &[Found]) -> String {
     format!("{:#}\n", Value::from(all))
 }
 
-/// Returns an annotation for each problem.
-pub(super) fn github(found: &[Found]) -> String {
-    let annotation = |found: &Found| {
+pub(super) fn github(found: &[ReportedProblem]) -> String {
+    let annotation = |found: &ReportedProblem| {
         let file = found.problem.file.as_ref().map(|file| file.display().to_string());
         let place = file.map(|file| (file, found.problem.problem.position.line, found.problem.problem.position.column));
         github::line(&found.severity.to_string(), place, &message(found))
@@ -59,9 +62,8 @@ pub(super) fn github(found: &[Found]) -> String {
     found.iter().map(annotation).collect()
 }
 
-/// Returns a SARIF log with one run
-/// (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>).
-pub(super) fn sarif(found: &[Found]) -> String {
+/// SARIF 2.1.0 (<https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html>), with one run.
+pub(super) fn sarif(found: &[ReportedProblem]) -> String {
     let rules: BTreeSet<String> = found.iter().map(rule).collect();
     let results: Vec<Value> = found.iter().map(result).collect();
     let whole = json!({
@@ -80,11 +82,11 @@ pub(super) fn sarif(found: &[Found]) -> String {
     format!("{whole:#}\n")
 }
 
-fn rule(found: &Found) -> String {
+fn rule(found: &ReportedProblem) -> String {
     found.lint.map_or_else(|| "invalid".to_owned(), |lint| lint.to_string())
 }
 
-fn result(found: &Found) -> Value {
+fn result(found: &ReportedProblem) -> Value {
     let region = place(found).map(|Position { line, column }| {
         let end = column.saturating_add(found.problem.problem.length.max(1));
         json!({"startLine": line, "startColumn": column, "endColumn": end})
@@ -105,12 +107,11 @@ fn result(found: &Found) -> Value {
     })
 }
 
-fn place(found: &Found) -> Option<Position> {
+fn place(found: &ReportedProblem) -> Option<Position> {
     Some(found.problem.problem.position).filter(|place| *place != Position::default())
 }
 
-/// Returns the message with the object and the field.
-fn message(found: &Found) -> String {
+fn message(found: &ReportedProblem) -> String {
     let subject = &found.problem.subject;
     if subject.is_empty() { found.problem.problem.to_string() } else { format!("{subject}: {}", found.problem.problem) }
 }

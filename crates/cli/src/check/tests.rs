@@ -5,14 +5,16 @@ use tortie_datastore::DirAccess;
 use super::*;
 
 /// Returns the report on one manifest, without its place on disk.
-fn told(manifest: &str, allowed: &[Lint]) -> String {
+fn output_of(manifest: &str, allowed: &[Lint]) -> String {
     let mut input = Input::read(&[], DirAccess::default()).unwrap();
     input.take_text("m.yaml".into(), manifest.into());
     let found = find(&input, allowed, false).unwrap();
+    let (skipped, found): (Vec<_>, Vec<_>) = found.into_iter().partition(ReportedProblem::is_skipped);
     let lines = Lines::of(&input.texts);
     let excerpts = Excerpts::new(&lines, false);
-    let said: String = found.iter().map(|found| format!("{}\n{}", line(found), excerpts.of(&found.problem))).collect();
-    format!("{said}{}", report::summary(&found, &input))
+    let output: String =
+        found.iter().map(|found| format!("{}\n{}", line(found), excerpts.of(&found.problem))).collect();
+    format!("{output}{}", report::summary(&skipped, &found, &input))
 }
 
 fn args(path: PathBuf, strict: bool) -> Args {
@@ -35,10 +37,25 @@ fn check(manifest: &str, strict: bool) -> Result<(), Failure> {
 #[test]
 fn errors_fail_and_warnings_do_not() {
     assert!(check("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n", true).is_ok());
-    let unknown = "apiVersion: example.org/v1\nkind: Gadget\nmetadata: {name: a}\n";
-    assert!(check(unknown, false).is_ok());
-    assert!(matches!(check(unknown, true), Err(Failure::Reported(1))));
+    let misspelt = "apiVersion: projectcalico.org/v3\nkind: Tir\nmetadata: {name: a}\n";
+    assert!(check(misspelt, false).is_ok());
+    assert!(matches!(check(misspelt, true), Err(Failure::Reported(1))));
+    let unused = "apiVersion: example.org/v1\nkind: Gadget\nmetadata: {name: a}\n";
+    assert!(check(unused, true).is_ok());
     assert!(matches!(check("apiVersion: v1\nkind: Namespace\nmetadata: {}\n", false), Err(Failure::Reported(1))));
+}
+
+#[test]
+fn objects_for_other_programs_are_counted_by_kind() {
+    let object = |api: &str, kind: &str| format!("apiVersion: {api}\nkind: {kind}\nmetadata: {{name: a}}\n---\n");
+    let text = object("networking.k8s.io/v1", "Ingress")
+        + &object("apps/v1", "Deployment").repeat(3)
+        + &object("networking.k8s.io/v1", "Ingress")
+        + &object("projectcalico.org/v3", "IPReservation");
+    assert_eq!(output_of(&text, &[]), "3 Deployments, 2 Ingresses, 1 IPReservation skipped\nno problems in 1 file\n");
+    assert_eq!(output_of(&text, &[Lint::UnusedKind]), "no problems in 1 file\n");
+    let other = output_of(&object("cilium.io/v2", "CiliumNetworkPolicy"), &[]);
+    assert!(other.contains("kind CiliumNetworkPolicy of cilium.io/v2 is not known here and has no effect"), "{other}");
 }
 
 #[test]
@@ -52,8 +69,8 @@ fn one_file_can_be_checked() {
 }
 
 #[test]
-fn what_is_asked_for_and_not_done_is_a_warning_with_its_place() {
-    insta::assert_snapshot!(told(
+fn unsupported_fields_are_warnings_with_their_place() {
+    insta::assert_snapshot!(output_of(
         "apiVersion: projectcalico.org/v3
 kind: FelixConfiguration
 metadata: {name: default}
@@ -72,7 +89,7 @@ spec: {cidr: 10.0.0.0/16, ipipMode: Always}
 }
 
 #[test]
-fn messages_name_the_place_and_what_may_be_meant() {
+fn messages_name_the_place_and_a_suggestion() {
     let policy = |name: &str, spec: &str| {
         format!(
             "---
@@ -94,13 +111,13 @@ spec:
         "---\napiVersion: extensions/v1beta1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: {}\n".into(),
     ];
     // Several documents of a file that has a broken one are still checked.
-    insta::assert_snapshot!(told(&format!("a: [1, 2\n{}", text.concat()), &[]));
+    insta::assert_snapshot!(output_of(&format!("a: [1, 2\n{}", text.concat()), &[]));
 }
 
 #[test]
 fn a_value_that_is_wrong_is_named_once() {
     let text = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {interfacePrefix: x y}\n";
-    insta::assert_snapshot!(told(text, &[]));
+    insta::assert_snapshot!(output_of(text, &[]));
 }
 
 #[test]
@@ -111,15 +128,15 @@ fn a_parameter_that_another_leaves_nothing_to_do_is_named_where_it_is_set() {
         )
     };
     let global = configuration("default", "nftablesMode: Enabled, ipsetsRefreshInterval: 7s");
-    let said = told(&global, &[]);
-    assert!(said.contains("IpsetsRefreshInterval: has no effect beside NFTablesMode=Enabled: "), "{said}");
-    assert!(said.contains("(warning) [parameter-overruled]") && said.contains("m.yaml:1:1: "), "{said}");
-    assert_eq!(told(&global, &[Lint::ParameterOverruled]), "no problems in 1 file\n");
+    let output = output_of(&global, &[]);
+    assert!(output.contains("IpsetsRefreshInterval: has no effect beside NFTablesMode=Enabled: "), "{output}");
+    assert!(output.contains("(warning) [parameter-overruled]") && output.contains("m.yaml:1:1: "), "{output}");
+    assert_eq!(output_of(&global, &[Lint::ParameterOverruled]), "no problems in 1 file\n");
     let of_node = configuration("node.n1", "bpfEnabled: true");
-    let both = told(&(configuration("default", "nftablesMode: Enabled") + "---\n" + &of_node), &[]);
+    let both = output_of(&(configuration("default", "nftablesMode: Enabled") + "---\n" + &of_node), &[]);
     assert!(both.contains("NFTablesMode: has no effect beside BPFEnabled: "), "{both}");
     for alone in ["nftablesMode: Auto, ipsetsRefreshInterval: 7s", "nftablesMode: Enabled"] {
-        assert_eq!(told(&configuration("default", alone), &[]), "no problems in 1 file\n", "{alone}");
+        assert_eq!(output_of(&configuration("default", alone), &[]), "no problems in 1 file\n", "{alone}");
     }
 }
 
@@ -131,52 +148,52 @@ fn merge_keys_are_followed_and_must_be_mappings() {
              - &rule {{action: Allow, protocol: TCP, destination: {{ports: [80]}}}}\n    - {rule}\n"
         )
     };
-    assert_eq!(told(&policy("{<<: *rule, protocol: UDP}"), &[]), "no problems in 1 file\n");
-    insta::assert_snapshot!(told(
+    assert_eq!(output_of(&policy("{<<: *rule, protocol: UDP}"), &[]), "no problems in 1 file\n");
+    insta::assert_snapshot!(output_of(
         &(policy("{<<: 1, action: Deny}") + "---\n" + &policy("{<<: *rule, action: Permit}")),
         &[]
     ));
 }
 
 #[test]
-fn where_nothing_is_to_be_checked_that_is_an_error() {
+fn nothing_to_check_is_an_error() {
     let dir = tempfile::TempDir::new().unwrap();
-    let said = |path: &Path| {
+    let error_of = |path: &Path| {
         let found = find(&Input::read(&[path.to_owned()], DirAccess::default()).unwrap(), &[], false).unwrap();
-        let said: Vec<String> =
+        let output: Vec<String> =
             found.iter().map(|found| line(found).replace(&dir.path().display().to_string(), "DIR")).collect();
-        said.join("\n")
+        output.join("\n")
     };
     let none = "DIR: there are no objects in files below it that end in .yaml, .yml or .json";
-    assert_eq!(said(dir.path()), none);
+    assert_eq!(error_of(dir.path()), none);
     assert!(matches!(run(&args(dir.path().to_owned(), false)), Err(Failure::Reported(1))));
     fs::write(dir.path().join("notes.txt"), "kind: Tier\n").unwrap();
     let file = dir.path().join("m.yaml");
     fs::write(&file, "# Nothing yet.\n---\n").unwrap();
-    assert_eq!(said(dir.path()), none);
-    assert_eq!(said(&file), "DIR/m.yaml: there are no objects in it");
+    assert_eq!(error_of(dir.path()), none);
+    assert_eq!(error_of(&file), "DIR/m.yaml: there are no objects in it");
     fs::write(&file, "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n").unwrap();
-    assert_eq!((said(dir.path()), said(&file)), (String::new(), String::new()));
+    assert_eq!((error_of(dir.path()), error_of(&file)), (String::new(), String::new()));
     // For an unreadable file there is one error, and no second one about missing objects.
     fs::write(&file, b"\xff\xfe").unwrap();
-    assert!(!said(dir.path()).is_empty() && !said(dir.path()).contains("there are no objects"));
+    assert!(!error_of(dir.path()).is_empty() && !error_of(dir.path()).contains("there are no objects"));
 }
 
 #[test]
 fn a_template_that_is_no_manifest_yet_is_known_as_one() {
-    let said = told("kind: NetworkPolicy\nmetadata: {name: {{ .Values.name }}}\n", &[]);
-    assert!(said.contains("; is it a template that is to be rendered first?\n"), "{said}");
-    assert!(!told("a: [1, 2\n", &[]).contains("template"));
+    let output = output_of("kind: NetworkPolicy\nmetadata: {name: {{ .Values.name }}}\n", &[]);
+    assert!(output.contains("; is it a template that is to be rendered first?\n"), "{output}");
+    assert!(!output_of("a: [1, 2\n", &[]).contains("template"));
 }
 
 #[test]
-fn nothing_is_said_of_what_stands_for_an_invalid_policy() {
+fn the_stand_in_of_an_invalid_policy_has_no_findings() {
     let pod = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: web, \
                namespace: shop}\nspec: {nodeName: n1}\nstatus: {podIP: 10.0.0.1}\n";
     let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: db, namespace: shop}\nspec: {podSelector: \
                   {matchLabels: {app: db}}, ingres: []}\n";
-    let said = told(&format!("{pod}---\n{policy}"), &[]);
-    assert!(said.ends_with("1 error in 1 file\n") && said.contains("is `ingress` meant?"), "{said}");
+    let output = output_of(&format!("{pod}---\n{policy}"), &[]);
+    assert!(output.ends_with("1 error in 1 file\n") && output.contains("is `ingress` meant?"), "{output}");
 }
 
 const LINTS: &str = "apiVersion: v1
@@ -231,8 +248,8 @@ spec: {order: 3, selector: app == 'web', ingress: [{action: Allow, protocol: TCP
 ";
 
 #[test]
-fn what_is_valid_and_seldom_meant_is_warned_of() {
-    insta::assert_snapshot!(told(LINTS, &[]));
+fn valid_but_unusual_values_are_warnings() {
+    insta::assert_snapshot!(output_of(LINTS, &[]));
 }
 
 #[test]
@@ -248,7 +265,7 @@ fn the_table_budget_is_that_of_the_manifests() {
     );
     let budget = "---\napiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata:\n  name: default\n  annotations: \
                   {config.projectcalico.org/PolicyTableGroupMemoryMB: \"1\"}\n";
-    let over = |manifest: &str| told(manifest, &[]).matches("exceed the table budget of 131072 bytes").count();
+    let over = |manifest: &str| output_of(manifest, &[]).matches("exceed the table budget of 131072 bytes").count();
     assert_eq!((over(&cluster), over(&format!("{cluster}{budget}"))), (0, 1));
 }
 
@@ -277,11 +294,11 @@ fn cluster_of_blocks(nodes: u32, rules: u32) -> String {
 
 /// Policies of [`cluster_of_blocks`] whose endpoints eBPF programs deny, for this reason.
 fn denied_by_programs(cluster: &str, parameters: &[(&str, &str)], why: &str) -> Vec<u32> {
-    let text = told(&format!("{cluster}{}", felix_configuration("default", parameters)), &[]);
+    let text = output_of(&format!("{cluster}{}", felix_configuration("default", parameters)), &[]);
     let says = |node: &u32| {
-        let what =
+        let message =
             format!("NetworkPolicy/shop/wide-{node}: endpoints that it selects are denied by eBPF programs: {why}");
-        text.contains(&what)
+        text.contains(&message)
     };
     let found: Vec<u32> = (1..10).filter(says).collect();
     assert_eq!(found.len(), text.matches("by eBPF programs").count(), "{text}");
@@ -289,7 +306,7 @@ fn denied_by_programs(cluster: &str, parameters: &[(&str, &str)], why: &str) -> 
 }
 
 #[test]
-fn policies_without_blocks_are_told_by_the_share_of_their_node() {
+fn policies_without_blocks_are_reported_by_the_share_of_their_node() {
     let programs = ("BPFEnabled", "true");
     let few = [programs, ("BPFMaxBlocks", "1024")];
     let why =
@@ -308,7 +325,7 @@ fn policies_without_blocks_are_told_by_the_share_of_their_node() {
 }
 
 #[test]
-fn policies_without_blocks_for_addresses_are_told() {
+fn policies_without_blocks_for_addresses_are_reported() {
     let parameters = [("BPFEnabled", "true"), ("BPFMaxBlocks", "196608")];
     let why = "its networks exceed the budget of 65536 blocks for addresses (warning) [over-budget]";
     let cluster = cluster_of_blocks(1, 1);
@@ -348,14 +365,14 @@ fn felix_configuration(name: &str, parameters: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn refused_layouts_are_told_where_the_manifests_ask_for_them() {
+fn refused_layouts_are_reported_where_the_manifests_request_them() {
     let fast = ("NFTablesLayout", "Fast");
     let (small, large) = (("PolicyTableGroupMemoryMB", "1"), ("PolicyTableGroupMemoryMB", "100"));
     let over = |name: &str, parameters: &[(&str, &str)]| {
-        let text = told(&format!("{}{}", cluster_of_members(), felix_configuration(name, parameters)), &[]);
-        let what = "NetworkPolicy/shop/wide: NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains \
+        let text = output_of(&format!("{}{}", cluster_of_members(), felix_configuration(name, parameters)), &[]);
+        let message = "NetworkPolicy/shop/wide: NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains \
                     exceeds the table budget of 1048576 bytes (warning) [over-budget]";
-        text.matches(what).count() == 1 && text.matches("NFTablesLayout=Fast").count() == 1 || {
+        text.matches(message).count() == 1 && text.matches("NFTablesLayout=Fast").count() == 1 || {
             assert!(!text.contains("NFTablesLayout=Fast"), "{text}");
             false
         }
@@ -370,7 +387,7 @@ fn refused_layouts_are_told_where_the_manifests_ask_for_them() {
 }
 
 #[test]
-fn claims_are_judged_by_node() {
+fn claims_are_checked_by_node() {
     let endpoint = |node: &str, pod: &str, address: &str| {
         format!(
             "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\n\
@@ -381,7 +398,7 @@ fn claims_are_judged_by_node() {
     let policy = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\n\
                   spec: {selector: app == 'web', ingress: [{action: Allow, source: {selector: app == 'db'}}]}\n";
     let pods = |node: &str, address: &str| {
-        told(&format!("{}{}{policy}", endpoint("n1", "web", "10.0.0.1"), endpoint(node, "db", address)), &[])
+        output_of(&format!("{}{}{policy}", endpoint("n1", "web", "10.0.0.1"), endpoint(node, "db", address)), &[])
     };
     for address in ["10.0.0.2", "10.0.0.1"] {
         assert_eq!(pods("n2", address), "no problems in 1 file\n");
@@ -391,16 +408,16 @@ fn claims_are_judged_by_node() {
 }
 
 #[test]
-fn what_is_put_up_with_is_not_told() {
+fn suppressed_findings_are_not_reported() {
     let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();
-    assert_eq!(told(LINTS, &all), "no problems in 1 file\n");
+    assert_eq!(output_of(LINTS, &all), "no problems in 1 file\n");
     for lint in all {
         let of = |text: &str| text.matches(&format!("[{lint}]")).count();
-        assert_eq!(of(&told(LINTS, &[lint])), 0, "{lint}");
+        assert_eq!(of(&output_of(LINTS, &[lint])), 0, "{lint}");
         // Separate tests cover these.
         let elsewhere =
             [Lint::Other, Lint::OverBudget, Lint::ParameterOverruled, Lint::ProfileAbsent, Lint::RuleNeverMatches];
-        assert!(of(&told(LINTS, &[])) > 0 || elsewhere.contains(&lint), "{lint}");
+        assert!(of(&output_of(LINTS, &[])) > 0 || elsewhere.contains(&lint), "{lint}");
     }
 }
 

@@ -9,17 +9,16 @@ use tortie_datastore::{DirAccess, manifest_texts};
 use tortie_model::Interner;
 use tortie_resources::manifest::{self, Format, Options, Outcome};
 
-use super::Said;
+use super::ChangeReport;
 use crate::Failure;
 use crate::agent_socket::AskArgs;
 use tortie_node::host_changes::{ConfirmedChanges, HeldChanges};
 use tortie_node::local_api::Status;
 
-/// Name of the field in JSON output.
 const NAME: &str = "host_changes";
 
 /// Returns the held changes; `None` if there are none, or no agent runs.
-pub(super) fn held_back(ask: &AskArgs) -> Result<Option<Said>, Failure> {
+pub(super) fn held_back(ask: &AskArgs) -> Result<Option<ChangeReport>, Failure> {
     let Some(status) = ask.ask_if_there::<Status>("Status")? else { return Ok(None) };
     let held = status.engine.and_then(|engine| engine.held_changes);
     Ok(held.map(|held| {
@@ -31,12 +30,11 @@ pub(super) fn held_back(ask: &AskArgs) -> Result<Option<Said>, Failure> {
         if let Value::Object(fields) = &mut whole {
             fields.insert("places".into(), json!(places));
         }
-        Said { name: Some(NAME), whole, text, is_good: true }
+        ChangeReport { name: Some(NAME), whole, text, is_good: true }
     }))
 }
 
-/// Puts held changes in force; `None` if there are none, or no agent runs.
-pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<Said>, Failure> {
+pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<ChangeReport>, Failure> {
     let Some(answer) = ask.ask_if_there::<ConfirmedChanges>("ConfirmHostChanges")? else { return Ok(None) };
     let whole = json!(answer);
     let ConfirmedChanges { confirmed: Some(held), not_kept } = answer else { return Ok(None) };
@@ -48,7 +46,7 @@ pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<Said>, Failure> {
             "a restart of the agent may hold them back again, as the confirmation cannot be stored: {why}"
         );
     }
-    Ok(Some(Said { name: Some(NAME), whole, text, is_good: true }))
+    Ok(Some(ChangeReport { name: Some(NAME), whole, text, is_good: true }))
 }
 
 /// Writing to a string cannot fail.
@@ -62,8 +60,7 @@ fn list(held: &HeldChanges, places: &BTreeMap<&str, &String>) -> String {
     out
 }
 
-/// Returns the places of the objects of a directory, as `file:line:column`; empty for any other
-/// datastore.
+/// `file:line:column` of the objects of a directory; empty for any other datastore.
 fn places(datastore: &str) -> BTreeMap<String, String> {
     let mut places = BTreeMap::new();
     let texts =
@@ -88,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_told_with_their_place_in_the_directory() {
+    fn objects_are_listed_with_their_place_in_the_directory() {
         let folder = tempfile::tempdir().unwrap();
         let text = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: a}\nspec: {nets: [10.0.0.0/8]}\n";
         std::fs::write(folder.path().join("sets.yaml"), format!("{text}---\n{}", text.replace("name: a", "name: b")))

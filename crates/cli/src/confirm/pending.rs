@@ -1,5 +1,3 @@
-//! Confirmation of a change in a datastore.
-
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -17,11 +15,8 @@ use tortie_datastore::pending_change::{Until, now, watch};
 /// Longest wait for another process that is working on the change.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// State of a change when it was confirmed.
-pub(super) enum Found {
-    /// It waited, and is confirmed now.
+pub(super) enum ConfirmedChange {
     Now(Box<PendingChange>),
-    /// It was confirmed earlier.
     Before(Box<PendingChange>),
 }
 
@@ -33,13 +28,12 @@ pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
     }
 }
 
-/// Confirms the change that waits; `None` if there is none.
-pub(super) fn keep(state: &Path) -> Result<Option<Found>, Failure> {
+pub(super) fn keep(state: &Path) -> Result<Option<ConfirmedChange>, Failure> {
     let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
     let _lock = lock(&journal)?;
     Ok(match confirm(&journal, &now()).map_err(Failure::failed)? {
-        Confirmed::Now(change) => Some(Found::Now(change)),
-        Confirmed::Before(change) => Some(Found::Before(change)),
+        Confirmed::Now(change) => Some(ConfirmedChange::Now(change)),
+        Confirmed::Before(change) => Some(ConfirmedChange::Before(change)),
         _ => None,
     })
 }

@@ -1,5 +1,3 @@
-//! Discovery of a datastore's servers, and preparation of a node before it connects to them.
-
 use std::sync::Arc;
 
 use tortie_config::Sources;
@@ -10,12 +8,9 @@ use super::DatastoreArgs;
 use crate::Failure;
 use crate::servers::{AsFound, FindServers, Prepared};
 
-/// Addresses of Typha's servers, or their Service.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TyphaServers {
-    /// Host and port of each server.
     Addresses(Vec<String>),
-    /// Endpoints of a Kubernetes Service.
     Service { namespace: String, name: String },
 }
 
@@ -24,11 +19,7 @@ pub(crate) enum TyphaServers {
 pub type Prepare =
     Box<dyn FnOnce(&DatastoreArgs, &Sources, Hostname, Box<dyn FindServers>) -> Result<Prepared, Failure>>;
 
-/// Returns the discovery of servers before each connection; `None` if the servers are fixed and
-/// need no preparation.
-///
-/// # Errors
-/// If the settings contradict each other.
+/// `None` if the servers are fixed and need no preparation.
 pub(super) fn discovery(
     datastore: &DatastoreArgs,
     local: &Sources,

@@ -10,8 +10,8 @@ fn with<T>(
     let mut local = Sources::default();
     let raw = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     local.set(ConfigSource::Environment, raw);
-    let environment = |wanted: &str| {
-        let found = variables.iter().find(|(name, _)| *name == wanted);
+    let environment = |needs: &str| {
+        let found = variables.iter().find(|(name, _)| *name == needs);
         found.map(|(_, value)| (*value).to_owned())
     };
     read(&Settings { local: &local, environment: &environment }).map_err(|failure| failure.to_string())
@@ -112,7 +112,7 @@ fn a_fan_out_server_is_known_as_felix_knows_typha() {
 }
 
 #[test]
-fn behind_a_fan_out_is_what_the_node_says() {
+fn a_fan_out_reads_the_datastore_that_the_node_configures() {
     #[derive(clap::Parser)]
     struct Program {
         #[command(flatten)]

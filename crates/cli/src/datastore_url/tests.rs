@@ -14,7 +14,7 @@ fn directories_and_nonsense() {
 }
 
 #[test]
-fn what_is_not_built_in_says_so() {
+fn schemes_that_are_not_built_in_are_named() {
     for (url, is_there, message) in [
         ("etcd://a:1", cfg!(feature = "etcd"), "this build has no etcd support; build with --features etcd"),
         (

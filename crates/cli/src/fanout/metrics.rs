@@ -8,7 +8,6 @@ use tortie_resources::syncer::SyncerType;
 
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
-/// Returns the metrics in Prometheus' text format; `log_errors` is the number of logged errors.
 #[must_use]
 pub(super) fn expose(server: &Server, log_errors: u64) -> String {
     let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), server.stats_of(syncer)));

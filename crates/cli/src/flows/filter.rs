@@ -1,5 +1,3 @@
-//! Filter of flows.
-
 use tortie_node::flows::{EndRecord, FlowRecord, StagedRecord};
 
 /// Filter of flows. A flow must match all given options.
@@ -27,7 +25,6 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Reports whether flows are filtered by a staged policy.
     pub(super) fn staged(&self) -> bool {
         self.staged.is_some()
     }

@@ -1,5 +1,3 @@
-//! Flows as text.
-
 use super::super::columns::aligned;
 use tortie_node::flows::{EndRecord, FlowRecord, HitRecord};
 use tortie_telemetry::escape;
@@ -9,17 +7,13 @@ const GREEN: &str = "\x1b[32m";
 const FAINT: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// Format of flows for people.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
-    /// Whether to use colours.
     pub(super) coloured: bool,
-    /// Whether to show the verdicts of staged policies.
     pub(super) staged: bool,
 }
 
 impl Text {
-    /// Returns a line for each flow.
     pub(super) fn table(self, flows: &[FlowRecord]) -> String {
         let rows: Vec<Vec<String>> = flows.iter().map(|flow| self.cells(flow)).collect();
         let text = aligned(&rows);
@@ -42,7 +36,7 @@ impl Text {
     }
 
     fn cells(self, flow: &FlowRecord) -> Vec<String> {
-        let what = match (flow.verdict.as_str(), flow.stage.as_str()) {
+        let state = match (flow.verdict.as_str(), flow.stage.as_str()) {
             ("deny", "started") => "denied".to_owned(),
             ("deny", _) => format!("denied {}×", flow.attempts),
             (_, stage) => stage.to_owned(),
@@ -56,7 +50,7 @@ impl Text {
         };
         vec![
             flow.time.clone(),
-            what,
+            state,
             kind,
             format!("{} → {}{translated}", end(&flow.source, false), end(&flow.destination, true)),
             self.why(flow),
@@ -66,26 +60,26 @@ impl Text {
     fn why(self, flow: &FlowRecord) -> String {
         if self.staged {
             let denials = flow.staged.iter().filter(|staged| staged.verdict == "deny");
-            let said: Vec<String> =
+            let parts: Vec<String> =
                 denials.map(|staged| format!("{} would deny it ({})", staged.policy, staged.direction)).collect();
-            return said.join(", ");
+            return parts.join(", ");
         }
-        let mut said = Vec::new();
+        let mut parts = Vec::new();
         for (way, hits) in [("egress", &flow.egress), ("ingress", &flow.ingress), ("host", &flow.host)] {
             let decision = hits.last().filter(|hit| hit.verdict != "pass");
             if let Some(hit) = decision.filter(|hit| flow.verdict != "deny" || hit.verdict == "deny") {
-                said.push(format!("{way}: {}", rule(hit)));
+                parts.push(format!("{way}: {}", rule(hit)));
             }
         }
         if flow.verdict != "deny" && flow.stage != "started" {
             let (sent, received) = (flow.bytes, flow.reply_bytes);
-            said.push(format!("{sent} B sent, {received} B received"));
+            parts.push(format!("{sent} B sent, {received} B received"));
         }
-        said.join(", ")
+        parts.join(", ")
     }
 }
 
-/// Returns the text of an end. The port of a source is left out, as it has no meaning for people.
+/// The port of a source is left out, as it has no meaning for people.
 fn end(end: &EndRecord, with_port: bool) -> String {
     let name = if end.name.is_empty() { &end.address } else { &end.name };
     match end.port.filter(|_| with_port) {
@@ -140,7 +134,7 @@ mod tests {
     const PLAIN: Text = Text { coloured: false, staged: false };
 
     #[test]
-    fn a_connection_says_what_let_it_pass() {
+    fn a_connection_shows_the_allowing_rule() {
         let allowed = FlowRecord { ingress: Vec::new(), ..flow() };
         assert_eq!(
             PLAIN.line(&allowed),
@@ -155,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_one_says_only_what_denied_it() {
+    fn a_denied_connection_shows_only_the_denying_rule() {
         let denied = FlowRecord { verdict: "deny".into(), sent_to: None, ..flow() };
         let line = PLAIN.line(&denied);
         assert!(

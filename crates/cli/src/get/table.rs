@@ -1,5 +1,3 @@
-//! Resources as a table.
-
 use serde_json::Value;
 use tortie_resources::stored::ResourceKind;
 
@@ -44,7 +42,6 @@ fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Returns the additional columns of the wide format.
 fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ResourceKind::NetworkPolicy | ResourceKind::StagedNetworkPolicy => {
@@ -74,7 +71,6 @@ fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Returns a line for each resource, below a line of titles.
 pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, is_wide: bool) -> String {
     let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
     if is_wide {

@@ -1,9 +1,7 @@
-//! Rollback of the resources in etcd or Kubernetes to an earlier state.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tortie_datastore::history::{Back, History, resource_path, resource_text};
+use tortie_datastore::history::{FileRollback, History, resource_path, resource_text};
 use tortie_datastore::store::apply::{Applied, ApplyError, apply, delete};
 use tortie_datastore::store::{ResourceStore, StoreError, StoredResource};
 use tortie_model::Interner;
@@ -14,40 +12,40 @@ use super::{RollbackArgs, is_to_be_made};
 use crate::Failure;
 use crate::confirming::ConfirmingArgs;
 use crate::output::Output;
-use crate::store::{Keeps, StoreArgs};
-use crate::wish::Wish;
+use crate::pending_write::PendingWrite;
+use crate::store::{StoreArgs, StoredKinds};
 
 /// Current resources with their texts, by file of the history.
 type Present = BTreeMap<String, (StoredResource, String)>;
 
-/// Restores a state of the history in the datastore.
 pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
     let store = access.open()?;
     let present = present(&*store, kinds(access.keeps())).map_err(Failure::failed)?;
     let text = |path: &str| Ok(present.get(path).map(|(_, text)| text.clone()));
-    let mut way = history.way_back_from(args.state, text).map_err(Failure::failed)?;
-    let is_gone = |file: &&Back| file.text.is_none();
-    let is_built_in = |file: &&Back| present.get(&file.path).is_some_and(|(resource, _)| is_built_in(&resource.key));
+    let mut plan = history.rollback_plan_from(args.state, text).map_err(Failure::failed)?;
+    let is_gone = |file: &&FileRollback| file.text.is_none();
+    let is_built_in =
+        |file: &&FileRollback| present.get(&file.path).is_some_and(|(resource, _)| is_built_in(&resource.key));
     let stays: BTreeSet<String> =
-        way.files.iter().filter(is_gone).filter(is_built_in).map(|file| file.path.clone()).collect();
-    way.files.retain(|file| !stays.contains(&file.path));
-    way.conflicts.retain(|(path, _)| !stays.contains(path));
-    if !is_to_be_made(args, history, &way)? {
+        plan.files.iter().filter(is_gone).filter(is_built_in).map(|file| file.path.clone()).collect();
+    plan.files.retain(|file| !stays.contains(&file.path));
+    plan.conflicts.retain(|(path, _)| !stays.contains(path));
+    if !is_to_be_made(args, history, &plan)? {
         return Ok(());
     }
     let keeps = access.keeps();
-    let mut steps = way.files.iter().map(|file| step(file, &present, keeps)).collect::<Result<Vec<_>, _>>()?;
+    let mut steps = plan.files.iter().map(|file| step(file, &present, keeps)).collect::<Result<Vec<_>, _>>()?;
     steps.sort_by_key(Step::turn);
-    let wishes: Vec<Wish<'_>> = steps
+    let pending: Vec<PendingWrite<'_>> = steps
         .iter()
-        .map(|step| Wish {
+        .map(|step| PendingWrite {
             place: "tortie".to_owned(),
             key: step.key.clone(),
             write: Box::new(|store| step.write(store)),
         })
         .collect();
     let confirming = ConfirmingArgs::new(args.confirm, args.place.state_dir.clone(), args.output);
-    let has_changed = confirming.write_whole(&*store, access.reference()?, &wishes, false)?;
+    let has_changed = confirming.write_whole(&*store, access.reference()?, &pending, false)?;
     if !has_changed && args.output == Output::Table {
         println!("everything is as in state {}", args.state);
     }
@@ -59,17 +57,15 @@ fn is_built_in(key: &ResourceKey) -> bool {
     key.kind() == ResourceKind::Tier && built_in_tier(key.name()).is_some()
 }
 
-/// Returns the kinds with a history.
-fn kinds(keeps: Keeps) -> Vec<ResourceKind> {
+fn kinds(keeps: StoredKinds) -> Vec<ResourceKind> {
     match keeps {
         #[cfg(feature = "etcd")]
-        Keeps::Calico => tortie_datastore::history::recorded_kinds().collect(),
+        StoredKinds::Calico => tortie_datastore::history::recorded_kinds().collect(),
         #[cfg(feature = "kubernetes")]
-        Keeps::Kubernetes => tortie_datastore::kubernetes::KubernetesStore::written_kinds().collect(),
+        StoredKinds::Kubernetes => tortie_datastore::kubernetes::KubernetesStore::written_kinds().collect(),
     }
 }
 
-/// Reads the current resources of these kinds.
 fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Present, StoreError> {
     let mut present = Present::new();
     for kind in kinds {
@@ -88,16 +84,14 @@ fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Presen
     Ok(present)
 }
 
-/// Write that restores one resource.
 struct Step<'p> {
     key: ResourceKey,
-    /// Current resource; `None` if it does not exist.
     present: Option<&'p StoredResource>,
     /// Object to be written; `None` to remove the resource.
     wanted: Option<Value>,
 }
 
-fn step<'p>(file: &Back, present: &'p Present, keeps: Keeps) -> Result<Step<'p>, Failure> {
+fn step<'p>(file: &FileRollback, present: &'p Present, keeps: StoredKinds) -> Result<Step<'p>, Failure> {
     let present = present.get(&file.path).map(|(resource, _)| resource);
     let wanted = file.text.as_deref().and_then(|text| {
         let (_, objects) = read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
@@ -128,8 +122,7 @@ impl Step<'_> {
         }
     }
 
-    /// Makes the write if the resource is unchanged since it was read. Returns the outcome as one
-    /// word, `None` if nothing changed.
+    /// Writes only if the resource is unchanged since it was read. Returns the outcome; `None` if nothing changed.
     fn write(&self, store: &dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> {
         let key = &self.key;
         let Some(wanted) = &self.wanted else {

@@ -1,5 +1,3 @@
-//! Data of the page about a picture, as JSON.
-
 use serde_json::{Value, json};
 use tortie_analysis::map::{Access, Anchor, Describe, Edge, Map, Node};
 use tortie_analysis::plan::classes::Ruling;
@@ -31,7 +29,7 @@ fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
         Access::Nothing => "nothing".to_owned(),
         Access::Some(label) => format!("{label}, with any peer"),
         Access::Depends => "depends on the peer".to_owned(),
-        Access::Unjudged => String::new(),
+        Access::NotEvaluated => String::new(),
     };
     json!({
         "name": map.name(Anchor::Node(number)),
@@ -44,12 +42,12 @@ fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
         "ingress": {
             "access": access(&node.ingress),
             "policies": node.ingress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "said": map.said_to_all(number, Direction::Ingress),
+            "said": map.ruling_numbers(number, Direction::Ingress),
         },
         "egress": {
             "access": access(&node.egress),
             "policies": node.egress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "said": map.said_to_all(number, Direction::Egress),
+            "said": map.ruling_numbers(number, Direction::Egress),
         },
     })
 }
@@ -58,7 +56,7 @@ fn of_edge(map: &Map, edge: &Edge, describe: &Describe<'_>) -> Value {
     let by = edge.deciders.iter().take(LISTED);
     let by: Vec<[String; 2]> =
         by.map(|decider| [direction(decider.direction).to_owned(), describe(&decider.by, decider.direction)]).collect();
-    let to = if edge.to == Anchor::Everybody { "anywhere".to_owned() } else { map.name(edge.to) };
+    let to = if edge.to == Anchor::AnyPeer { "anywhere".to_owned() } else { map.name(edge.to) };
     json!({
         "from": map.name(edge.from),
         "to": to,
@@ -79,7 +77,7 @@ fn nodes_at(map: &Map, anchor: Anchor) -> Value {
         Anchor::Group(group) => {
             (0..map.nodes.len()).filter(|node| map.nodes.get(*node).is_some_and(|node| node.group == group)).collect()
         }
-        Anchor::AllPods | Anchor::Everybody => Value::Null,
+        Anchor::AllPods | Anchor::AnyPeer => Value::Null,
     }
 }
 
@@ -88,14 +86,14 @@ fn nodes_at(map: &Map, anchor: Anchor) -> Value {
 fn ends(map: &Map, describe: &Describe<'_>) -> Vec<Value> {
     let mut directions = vec![Direction::Ingress; map.ends().len()];
     for node in 0..map.nodes.len() {
-        for end in map.said_to_all(node, Direction::Egress).iter().filter_map(|(_, end)| *end) {
+        for end in map.ruling_numbers(node, Direction::Egress).iter().filter_map(|(_, end)| *end) {
             directions.iter_mut().skip(end).take(1).for_each(|direction| *direction = Direction::Egress);
         }
     }
     let decision = |ruling: &Ruling, direction| {
         let from = ruling.source_ports.map(|(first, last)| format!(" from ports {first}-{last}"));
-        let what = format!("{}{}", ruling.traffic, from.unwrap_or_default());
-        json!([ruling.verdict != Verdict::Deny, what, describe(&ruling.by, direction)])
+        let match_text = format!("{}{}", ruling.traffic, from.unwrap_or_default());
+        json!([ruling.verdict != Verdict::Deny, match_text, describe(&ruling.by, direction)])
     };
     let ends = map.ends().enumerate().zip(directions);
     ends.map(|((number, rulings), direction)| {

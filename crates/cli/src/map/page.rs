@@ -1,5 +1,3 @@
-//! The picture as a web page: one file that needs no network.
-
 use std::fmt::Write as _;
 
 use tortie_analysis::map::{Describe, Map, layout, svg};

@@ -12,10 +12,6 @@ use tortie_model::{Direction, Hostname, Key, PolicyId, Update};
 use super::super::render::calculate;
 use super::{Node, RuleCounts, host};
 
-/// Returns policies and workloads that eBPF programs of a node deny for want of blocks.
-///
-/// # Errors
-/// If the calculation contradicts itself.
 pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> Result<BTreeSet<Finding>, UpdateError> {
     let nodes: Vec<&Node> = nodes.iter().filter(|node| node.config.bpf_enabled).collect();
     let endpoints = endpoints(objects);
@@ -60,7 +56,6 @@ fn suspects(
     Ok(hosts.map(|(host, _)| host.clone()).collect())
 }
 
-/// Endpoints that eBPF programs of a node deny.
 fn problems(node: &Node, desired: &[DesiredUpdate]) -> Result<Vec<Problem>, UpdateError> {
     let Ok(rules) = settings::rules(&node.config) else { return Ok(Vec::new()) };
     let mut programs = tortie_ebpf::Node::new(settings::programs(&rules, &node.config).1);
@@ -89,7 +84,6 @@ fn reason(why: &Closed) -> Option<String> {
     }
 }
 
-/// Endpoints, each with its node and its key.
 fn endpoints(objects: &[Update]) -> BTreeMap<EndpointName, (Hostname, Key)> {
     let endpoint = |update: &Update| {
         let name = match update {
@@ -102,10 +96,8 @@ fn endpoints(objects: &[Update]) -> BTreeMap<EndpointName, (Hostname, Key)> {
     objects.iter().filter_map(endpoint).collect()
 }
 
-/// Tiers of an endpoint's layers.
 type Tiers<'d> = Vec<(Layer, &'d [TierPolicies])>;
 
-/// Tiers of a node's endpoints.
 fn policies(desired: &[DesiredUpdate]) -> BTreeMap<EndpointName, Tiers<'_>> {
     desired.iter().filter_map(tiers).collect()
 }
@@ -128,7 +120,6 @@ fn tiers(update: &DesiredUpdate) -> Option<(EndpointName, Tiers<'_>)> {
     }
 }
 
-/// Policies that decide about refused traffic.
 fn policies_of(problem: &Problem, tiers: &BTreeMap<EndpointName, Tiers<'_>>) -> Vec<PolicyId> {
     let of_layer = tiers.get(&problem.endpoint).into_iter().flatten().filter(|(layer, _)| *layer == problem.layer);
     let policies = of_layer.flat_map(|(_, tiers)| *tiers).flat_map(|tier| match problem.direction {

@@ -18,7 +18,6 @@ struct FastNode<'n> {
     budget: Budget,
 }
 
-/// Returns the policies whose chains exceed the memory budget of a node with the layout `Fast`.
 pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> BTreeSet<Finding> {
     let fast: Vec<FastNode<'_>> = nodes.iter().filter_map(FastNode::new).collect();
     let Some(first) = fast.first() else { return BTreeSet::new() };
@@ -47,7 +46,7 @@ impl<'n> FastNode<'n> {
     }
 }
 
-/// Returns the dataplane of a node; `None` if its policy is not in force by the layout `Fast`.
+/// `None` if the policy is not in force by the layout `Fast`.
 fn dataplane(config: &Config, host: &Hostname) -> Option<DataplaneConfig> {
     let is_by_nftables = !config.bpf_enabled && settings::uses_nftables(config, true);
     if !is_by_nftables || config.nftables_layout != NftablesLayout::Fast {

@@ -1,16 +1,13 @@
-//! Effects of a change, as data.
-
 use serde_json::{Map, Value, json};
 use tortie_analysis::plan::classes::evaluate::DecidedBy;
 use tortie_analysis::plan::classes::{Details, Nodes, Traffic};
-use tortie_analysis::plan::{Connections, Ends, Finding, HostPackets, Packets, Plan, Why};
+use tortie_analysis::plan::{Connections, DecisionChange, Ends, Finding, HostPackets, Packets, Plan};
 
 use super::super::decision::direction;
 use super::super::origin::{Origin, Origins};
 use super::kernel::NodeChange;
 use super::words::{existence, finding, layer, notes};
 
-/// Effects of a change, with the places of objects.
 pub(super) struct Answer<'a> {
     pub(super) plan: &'a Plan,
     pub(super) origins: &'a Origins,
@@ -19,16 +16,14 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns the place of a finding's rule or policy.
     pub(super) fn place(&self, finding: &Finding) -> Option<Origin<'_>> {
         let policy = finding.policy()?;
         let rule = finding.rule().and_then(|(way, index)| self.origins.rule(policy, way, index));
         rule.or_else(|| self.origins.policy(policy))
     }
 
-    /// Describes the decision after a change, with its place.
     pub(super) fn decision(&self, packets: &Packets) -> String {
-        let why = &packets.why;
+        let why = &packets.decision;
         let by = why.after.in_words(why.direction);
         match self.rule(&why.after, why) {
             Some(origin) => format!("{by}: {origin}"),
@@ -38,15 +33,13 @@ impl Answer<'_> {
         }
     }
 
-    /// Returns the place of the deciding rule.
-    pub(super) fn rule(&self, by: &DecidedBy, why: &Why) -> Option<Origin<'_>> {
+    pub(super) fn rule(&self, by: &DecidedBy, why: &DecisionChange) -> Option<Origin<'_>> {
         match by {
             DecidedBy::PolicyRule { policy, index, .. } => self.origins.rule(policy, why.direction, *index),
             _ => None,
         }
     }
 
-    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
         let objects = self.plan.objects.iter();
         let objects: Vec<Value> =
@@ -99,7 +92,7 @@ impl Answer<'_> {
             Nodes::Different => "different",
         };
         value.insert("nodes".into(), nodes.into());
-        value.insert("hostEndpointLayer".into(), found.packets.why.layer.map(layer).into());
+        value.insert("hostEndpointLayer".into(), found.packets.decision.layer.map(layer).into());
         value.into()
     }
 
@@ -113,7 +106,7 @@ impl Answer<'_> {
     }
 
     fn packets(&self, packets: &Packets) -> Map<String, Value> {
-        let why = &packets.why;
+        let why = &packets.decision;
         let decision = |by: &DecidedBy| {
             let position = self.rule(by, why).map(|origin| origin.to_string());
             json!({"by": by.in_words(why.direction), "position": position})

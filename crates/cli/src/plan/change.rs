@@ -1,5 +1,3 @@
-//! Reading of the objects that are to change.
-
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -11,8 +9,7 @@ use tortie_resources::{FieldProblem, Severity};
 use super::super::Failure;
 use super::super::origin::Origins;
 
-/// Reads the objects to apply, or their deletions, with their places. Prints problems, and fails if
-/// one is an error.
+/// Prints problems, and fails if one is an error.
 pub(super) fn read(
     paths: &[PathBuf],
     access: DirAccess,
@@ -61,7 +58,7 @@ fn problems(file: &Path, manifest: &Manifest) -> Vec<InputProblem> {
     let unreadable = manifest
         .unreadable
         .iter()
-        .map(|error| input("", FieldProblem::new(Severity::Error, error.position, "", error.what.clone())));
+        .map(|error| input("", FieldProblem::new(Severity::Error, error.position, "", error.message.clone())));
     let found = manifest
         .resources
         .iter()

@@ -1,5 +1,4 @@
-//! Effects of a change, as annotations of pull requests by GitHub's workflows: `::warning
-//! file=F,line=L,col=C::TEXT`.
+//! Effects of a change, as annotations of pull requests by GitHub's workflows: `::warning file=F,line=L,col=C::TEXT`.
 
 use tortie_analysis::plan::Packets;
 
@@ -17,13 +16,14 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
     }
     for found in &answer.plan.connections {
         let between = format!("{} -> {}{}", found.from, found.to, of_nodes(found.nodes));
-        let at = found.packets.why.layer.map(|at| format!("at host endpoints ({}), ", layer(at)));
+        let at = found.packets.decision.layer.map(|at| format!("at host endpoints ({}), ", layer(at)));
         out += &notice(answer, &found.packets, &between, &at.unwrap_or_default());
     }
     for found in &answer.plan.hosts {
-        let way = direction(found.packets.why.direction);
-        let what = format!("host endpoint {}, {way}, {}, {}", few(&found.endpoints), layer(found.layer), found.peers);
-        out += &notice(answer, &found.packets, &what, "");
+        let way = direction(found.packets.decision.direction);
+        let subject =
+            format!("host endpoint {}, {way}, {}, {}", few(&found.endpoints), layer(found.layer), found.peers);
+        out += &notice(answer, &found.packets, &subject, "");
     }
     for note in notes(answer.plan) {
         out += &line("notice", None, note);
@@ -32,8 +32,8 @@ pub(super) fn annotations(answer: &Answer<'_>) -> String {
 }
 
 fn notice(answer: &Answer<'_>, found: &Packets, between: &str, at: &str) -> String {
-    let (what, by) = (packets(found), answer.decision(found));
+    let (subject, by) = (packets(found), answer.decision(found));
     let change = if found.opens { "opened" } else { "closed" };
-    let place = answer.rule(&found.why.after, &found.why).and_then(|place| place.parts());
-    line("notice", place, &format!("{change}: {between}: {what}, {at}by {by}"))
+    let place = answer.rule(&found.decision.after, &found.decision).and_then(|place| place.parts());
+    line("notice", place, &format!("{change}: {between}: {subject}, {at}by {by}"))
 }

@@ -27,8 +27,8 @@ pub(super) fn page(answer: &Answer<'_>) -> String {
         (plan.hosts.len(), "at host endpoints", ""),
     ];
     out.push_str("<p class=\"counts\">");
-    for (count, what, class) in counts {
-        let _ = write!(out, "<span class=\"{class}\"><b>{count}</b> {what}</span>");
+    for (count, label, class) in counts {
+        let _ = write!(out, "<span class=\"{class}\"><b>{count}</b> {label}</span>");
     }
     out.push_str("</p>\n");
     if plan.is_empty() {
@@ -68,7 +68,7 @@ fn connections(out: &mut String, answer: &Answer<'_>) {
     out.push_str("<h2>Connections</h2>\n");
     table(out, ["", "From", "To", "Packets", "Decided by"], |out| {
         for found in &answer.plan.connections {
-            let way = words::end(&found.packets.why);
+            let way = words::end(&found.packets.decision);
             row(out, &found.packets, |out| {
                 end(out, &found.from, "");
                 end(out, &found.to, of_nodes(found.nodes));
@@ -85,7 +85,7 @@ fn hosts(out: &mut String, answer: &Answer<'_>) {
     out.push_str("<h2>Host endpoints</h2>\n");
     table(out, ["", "Endpoints", "Other end", "Packets", "Decided by"], |out| {
         for found in &answer.plan.hosts {
-            let way = direction(found.packets.why.direction);
+            let way = direction(found.packets.decision.direction);
             row(out, &found.packets, |out| {
                 let _ = write!(out, "<td>{} <i>{way}, {}</i></td>", Escaped(few(&found.endpoints)), layer(found.layer));
                 end(out, &found.peers, "");
@@ -152,8 +152,8 @@ fn end(out: &mut String, ends: &Ends, nodes: &str) {
 }
 
 fn decision(out: &mut String, answer: &Answer<'_>, found: &Packets, way: &str) {
-    let (what, by) = (Escaped(packets(found)), Escaped(answer.decision(found)));
-    let _ = write!(out, "<td>{what}</td><td><i>{way}</i> {by}</td>");
+    let (label, by) = (Escaped(packets(found)), Escaped(answer.decision(found)));
+    let _ = write!(out, "<td>{label}</td><td><i>{way}</i> {by}</td>");
 }
 
 #[cfg(test)]

@@ -16,32 +16,24 @@ use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
 use super::words::existence;
 
-/// Changes on a node.
 pub(super) struct NodeChange {
     node: Hostname,
-    /// Chains and IP sets, in order.
     parts: Vec<Part>,
 }
 
-/// A chain or an IP set that changes.
 struct Part {
     /// `iptables filter`, `ip6tables nat`, `ipset IPv4`.
     program: String,
     name: String,
     change: Existence,
-    /// Removed (`false`) and added (`true`) lines, in the order of the chain; for a set, its
-    /// members.
+    /// Removed (`false`) and added (`true`) lines, in the order of the chain; for a set, its members.
     lines: Vec<(bool, String)>,
 }
 
-/// The lines of chains and sets, by program and name.
 type Lines = BTreeMap<(String, String), Vec<String>>;
 
 impl NodeChange {
-    /// Renders the chains and sets of a clean node, before and after the change, and compares them.
-    ///
-    /// # Errors
-    /// If parameters of the node do not fit.
+    /// Compares a clean node before and after the change.
     pub(super) fn new(
         node: &Hostname,
         (sources, local): (&Sources, &Config),
@@ -66,7 +58,6 @@ impl NodeChange {
         Ok(Self { node: node.clone(), parts })
     }
 
-    /// Returns the changes as text.
     pub(super) fn text(&self) -> String {
         let mut out = format!("on node {}\n", self.node);
         for part in &self.parts {
@@ -82,7 +73,6 @@ impl NodeChange {
         out
     }
 
-    /// Returns the changes as JSON.
     pub(super) fn whole(&self) -> Value {
         let lines = |part: &Part, which: bool| -> Vec<String> {
             part.lines.iter().filter(|(comes, _)| *comes == which).map(|(_, line)| line.clone()).collect()
@@ -127,14 +117,12 @@ fn lines(rendered: &Rendered) -> Lines {
     lines
 }
 
-/// Splits a command that adds a rule into chain and rule.
 fn rule_of(line: &str) -> Option<(&str, &str)> {
     let rest = ["-A ", "-I ", "--append ", "--insert "].iter().find_map(|command| line.strip_prefix(command))?;
     rest.split_once(' ')
 }
 
-/// Returns a rule without the comment that identifies it. The comment depends on the rules before
-/// it.
+/// Removes the comment that identifies the rule, as it depends on the rules before it.
 fn without_hash(rule: &str) -> String {
     const BEFORE: &str = "-m comment --comment \"cali:";
     let Some((before, rest)) = rule.split_once(BEFORE) else { return rule.to_owned() };

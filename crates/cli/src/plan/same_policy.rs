@@ -38,7 +38,6 @@ fn policy(update: &Update) -> Option<&PolicyId> {
     }
 }
 
-/// Returns the controller's name for a policy of Kubernetes.
 fn as_written_to_etcd(id: &PolicyId) -> Option<PolicyId> {
     let is_its = id.kind == PolicyKind::KubernetesNetworkPolicy;
     is_its.then(|| PolicyId::new(PolicyKind::NetworkPolicy, &*id.namespace, policy_name(&id.name)))

@@ -1,5 +1,3 @@
-//! Effects of a change, as text.
-
 use std::fmt::Write as _;
 
 use tortie_analysis::plan::{Existence, Programming};
@@ -45,9 +43,9 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
     }
     for found in &plan.connections {
         let sign = if found.packets.opens { "+ opened" } else { "- closed" };
-        let what = packets(&found.packets);
-        let _ = writeln!(out, "  {sign}  {} -> {}{}: {what}", found.from, found.to, of_nodes(found.nodes));
-        let (end, by) = (end(&found.packets.why), answer.decision(&found.packets));
+        let label = packets(&found.packets);
+        let _ = writeln!(out, "  {sign}  {} -> {}{}: {label}", found.from, found.to, of_nodes(found.nodes));
+        let (end, by) = (end(&found.packets.decision), answer.decision(&found.packets));
         let _ = writeln!(out, "            {end}, by {by}");
     }
     if !plan.hosts.is_empty() {
@@ -55,10 +53,10 @@ pub(super) fn text(answer: &Answer<'_>) -> String {
     }
     for found in &plan.hosts {
         let sign = if found.packets.opens { "+ opened" } else { "- closed" };
-        let way = direction(found.packets.why.direction);
-        let what = packets(&found.packets);
+        let way = direction(found.packets.decision.direction);
+        let label = packets(&found.packets);
         let (names, layer) = (few(&found.endpoints), layer(found.layer));
-        let _ = writeln!(out, "  {sign}  {names}, {way}, {layer}, {}: {what}", found.peers);
+        let _ = writeln!(out, "  {sign}  {names}, {way}, {layer}, {}: {label}", found.peers);
         let _ = writeln!(out, "            by {}", answer.decision(&found.packets));
     }
     for note in notes(plan) {
@@ -83,7 +81,7 @@ fn programming(programming: &Programming) -> String {
     let parts: Vec<String> = parts
         .into_iter()
         .filter(|(_, counts)| !counts.is_empty())
-        .map(|(what, counts)| format!("{what}: {counts}"))
+        .map(|(label, counts)| format!("{label}: {counts}"))
         .collect();
     if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
 }
@@ -92,8 +90,8 @@ fn written(written: usize, removed: usize) -> String {
     both(written, "written", removed)
 }
 
-fn both(count: usize, what: &str, removed: usize) -> String {
-    let counts = [(count, what), (removed, "removed")];
-    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+fn both(count: usize, label: &str, removed: usize) -> String {
+    let counts = [(count, label), (removed, "removed")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, label)| format!("{count} {label}"));
     counts.collect::<Vec<_>>().join(", ")
 }

@@ -1,8 +1,6 @@
-//! The words for the parts of a plan.
-
 use tortie_analysis::plan::classes::Nodes;
 use tortie_analysis::plan::classes::evaluate::Layer;
-use tortie_analysis::plan::{Existence, Finding, Packets, Plan, Why};
+use tortie_analysis::plan::{DecisionChange, Existence, Finding, Packets, Plan};
 use tortie_model::{HostEndpointName, PolicyId};
 
 use super::super::decision::direction;
@@ -15,7 +13,6 @@ pub(super) fn existence(existence: Existence) -> &'static str {
     }
 }
 
-/// Returns the name of a layer of a host endpoint.
 pub(super) fn layer(layer: Layer) -> &'static str {
     match layer {
         Layer::Normal => "own traffic",
@@ -25,7 +22,7 @@ pub(super) fn layer(layer: Layer) -> &'static str {
     }
 }
 
-/// Describes packets, as `TCP 80 from ports 1-1023, IPv6`; the family is only shown if it is the only one.
+/// `TCP 80 from ports 1-1023, IPv6`; the family is only shown if it is the only one.
 pub(super) fn packets(packets: &Packets) -> String {
     let mut text = packets.traffic.to_string();
     if let Some((first, last)) = packets.source_ports {
@@ -46,13 +43,11 @@ pub(super) fn of_nodes(nodes: Nodes) -> &'static str {
     }
 }
 
-/// Returns the direction in which the verdict is reached, and the host endpoint's layer if it is reached at one.
-pub(super) fn end(why: &Why) -> String {
+pub(super) fn end(why: &DecisionChange) -> String {
     let way = direction(why.direction);
     why.layer.map_or_else(|| way.to_owned(), |at| format!("{way} at the node's host endpoint ({})", layer(at)))
 }
 
-/// Returns the notes that the answer needs to be understood.
 pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
     let forward = "policy of host endpoints for forwarded packets applies to connections of pods, too; the interface by which these \
@@ -60,7 +55,6 @@ pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     is_forward.then_some(forward).into_iter().collect()
 }
 
-/// Returns at most five names, with the number of further ones.
 pub(super) fn few(names: &[HostEndpointName]) -> String {
     const NAMES: usize = 5;
     let mut text = names.iter().take(NAMES).map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -70,7 +64,6 @@ pub(super) fn few(names: &[HostEndpointName]) -> String {
     text
 }
 
-/// Returns the name and the text of a finding.
 pub(super) fn finding(finding: &Finding) -> (&'static str, String) {
     let rule = |policy: &PolicyId| {
         let rule = finding.rule().map(|(way, index)| format!("{} rule {index}", direction(way)));

@@ -1,5 +1,3 @@
-//! eBPF programs and their tables, as text for people.
-
 use std::io::Write;
 
 use tortie_config::{Config, settings};
@@ -12,7 +10,6 @@ use tortie_model::desired::DesiredUpdate;
 use super::super::{Failure, with_causes};
 use super::Args;
 
-/// Prints the eBPF tables, and with `--programs` the programs.
 pub(super) fn print(
     (settings, config): (&DataplaneConfig, &Config),
     desired: &[DesiredUpdate],
@@ -46,7 +43,6 @@ pub(super) fn print(
     out.write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-/// Reports whether the `iptables-restore` input of a table has no chains and rules.
 pub(super) fn is_empty_table(text: &str) -> bool {
     text.lines().all(|line| line.starts_with('*') || line.is_empty() || line == "COMMIT")
 }

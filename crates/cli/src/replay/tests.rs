@@ -18,7 +18,7 @@ fn a_recording_is_answered_message_by_message() {
 }
 
 #[test]
-fn what_is_left_at_the_end_is_flushed_and_bad_values_are_deletions() {
+fn pending_updates_are_flushed_at_the_end_and_bad_values_are_deletions() {
     let bad = ENDPOINT.replace("10.0.0.1/32", "nonsense");
     let recording = format!("{ENDPOINT}\n{{\"status\": \"in-sync\"}}\n{{\"flush\": true}}\n{bad}\n");
     let messages = replayed(&recording, &[]).unwrap();

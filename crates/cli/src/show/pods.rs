@@ -1,5 +1,3 @@
-//! `tortie show pods`.
-
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -31,7 +29,6 @@ pub(super) struct Args {
     output: Output,
 }
 
-/// A pod that matches.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Pod {
     name: String,

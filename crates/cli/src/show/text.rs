@@ -1,5 +1,3 @@
-//! Answers as text.
-
 use std::fmt::Write as _;
 
 use super::super::columns::table;
@@ -113,7 +111,6 @@ fn counted_for(policy: &str, rule: &RuleCounters) -> String {
     text
 }
 
-/// Returns the counters of eBPF decisions as a table.
 pub(super) fn decisions(decisions: &[DecisionCounters]) -> String {
     let rows = decisions.iter().map(|decision| {
         let direction = decision.direction.clone().unwrap_or_default();
@@ -123,7 +120,6 @@ pub(super) fn decisions(decisions: &[DecisionCounters]) -> String {
     table(&["DIRECTION", "VERDICT", "PACKETS", "BYTES", "DECIDED BY"], rows)
 }
 
-/// Returns the counters of the rules in chains, by policy.
 pub(super) fn counters(policies: &[Policy]) -> String {
     let mut out = String::new();
     for policy in policies.iter().filter(|policy| policy.counters.as_ref().is_some_and(|rules| !rules.is_empty())) {
@@ -145,8 +141,8 @@ pub(super) fn policies_of(endpoint: &Endpoint) -> String {
         ("forwarded ", &endpoint.forward_tiers),
     ];
     for (kind, tiers) in lists {
-        way(&mut out, &format!("{kind}ingress"), tiers, |tier| &tier.ingress);
-        way(&mut out, &format!("{kind}egress"), tiers, |tier| &tier.egress);
+        evaluation(&mut out, &format!("{kind}ingress"), tiers, |tier| &tier.ingress);
+        evaluation(&mut out, &format!("{kind}egress"), tiers, |tier| &tier.egress);
     }
     if !endpoint.profiles.is_empty() {
         let _ = writeln!(out, "  profiles: {}", endpoint.profiles.join(", "));
@@ -154,7 +150,7 @@ pub(super) fn policies_of(endpoint: &Endpoint) -> String {
     out
 }
 
-fn way(out: &mut String, name: &str, tiers: &[Tier], policies: impl Fn(&Tier) -> &Vec<String>) {
+fn evaluation(out: &mut String, name: &str, tiers: &[Tier], policies: impl Fn(&Tier) -> &Vec<String>) {
     let mut tiers = tiers.iter().filter(|tier| !policies(tier).is_empty()).peekable();
     if tiers.peek().is_some() {
         let _ = writeln!(out, "  {name}");

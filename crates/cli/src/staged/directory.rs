@@ -14,16 +14,13 @@ use tortie_resources::to_yaml;
 use super::{StagedName, as_enforced};
 use crate::Failure;
 
-/// A policy in a file.
-struct Found {
+struct PolicyFile {
     file: PathBuf,
     text: String,
-    /// Number of objects in the file.
     objects: usize,
     object: Value,
 }
 
-/// Returns the manifest of the enforced policy, and the file of the staged one.
 pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, String), Failure> {
     let staged = only(root, name, true)?
         .ok_or_else(|| Failure::failed(format!("{} does not exist in {}", name.staged(), root.display())))?;
@@ -31,8 +28,8 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
         "Set" => {}
         "Delete" => {
             let enforced = only(root, name, false)?.map(|found| format!(" and from {}", found.file.display()));
-            let (what, file) = (name.enforced(), staged.file.display());
-            let why = format!("{what} is to be deleted: remove it from {file}{}", enforced.unwrap_or_default());
+            let (policy, file) = (name.enforced(), staged.file.display());
+            let why = format!("{policy} is to be deleted: remove it from {file}{}", enforced.unwrap_or_default());
             return Err(Failure::failed(why));
         }
         other => {
@@ -44,8 +41,7 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
     Ok((staged.file, to_yaml(&as_enforced(staged.object, name))))
 }
 
-/// Replaces the file, which must hold the staged policy and nothing else, with that manifest in one
-/// step.
+/// Replaces the file, which must hold the staged policy and nothing else, with that manifest in one step.
 pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> {
     let (file, text) = manifest(root, name)?;
     let refused = |why: String| Failure::failed(format!("{}: {why}; nothing has been changed", file.display()));
@@ -71,27 +67,25 @@ pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> 
     Ok(file)
 }
 
-/// Returns the only definition of the staged policy, or of the enforced one.
-fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<Found>, Failure> {
+fn only(root: &Path, name: &StagedName, is_staged: bool) -> Result<Option<PolicyFile>, Failure> {
     let texts = manifest_texts(root, DirAccess::default()).map_err(Failure::io(root.display().to_string()))?;
     let mut all = Vec::new();
     for (file, text) in texts {
         let (_, objects) = read_written(&text, Format::of(&file), &Options::default(), &mut Interner::new());
         let count = objects.len();
         for object in objects.into_iter().filter(|object| name.is_of(object, is_staged)) {
-            all.push(Found { file: file.clone(), text: text.clone(), objects: count, object });
+            all.push(PolicyFile { file: file.clone(), text: text.clone(), objects: count, object });
         }
     }
     if let [first, second, ..] = &all[..] {
-        let what = if is_staged { name.staged() } else { name.enforced() };
+        let policy = if is_staged { name.staged() } else { name.enforced() };
         let (first, second) = (first.file.display(), second.file.display());
-        return Err(Failure::failed(format!("{what} is in {first} and in {second}")));
+        return Err(Failure::failed(format!("{policy} is in {first} and in {second}")));
     }
     Ok(all.pop())
 }
 
-/// Replaces a file in one step, with the same permissions. A reader of the directory finds either
-/// the old file or the new one.
+/// Keeps the permissions. A reader of the directory finds either the old file or the new one.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();

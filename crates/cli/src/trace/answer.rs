@@ -1,7 +1,7 @@
-//! Answer to a question, as data.
+use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
-use tortie_analysis::trace::{Connection, Leg};
+use tortie_analysis::trace::{Connection, EnforcementPoint, Leg};
 use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable};
 use tortie_model::{Direction, Key, PolicyId, Rule};
 
@@ -10,7 +10,6 @@ use super::super::origin::Origins;
 use super::tables::LegTable;
 use super::view::View;
 
-/// The answer to a question.
 pub(super) struct Answer<'a> {
     pub(super) connection: &'a Connection,
     /// The connection with all staged policies in force; `None` if there are none.
@@ -30,17 +29,23 @@ pub(super) fn ruling(ruling: Ruling) -> &'static str {
     }
 }
 
+/// Returns the deciding leg: the one that denies, else the last one of a workload, else the last one.
 fn deciding(connection: &Connection) -> Option<&Leg> {
-    connection.denied_by().or(connection.legs.last())
+    let is_workload = |leg: &&Leg| !matches!(leg.at, EnforcementPoint::Host(..));
+    connection.denied_by().or_else(|| connection.legs.iter().rfind(is_workload)).or(connection.legs.last())
 }
 
 impl Answer<'_> {
-    /// Returns the deciding leg: the one that denies, else the last one.
     pub(super) fn deciding(&self) -> Option<&Leg> {
         deciding(self.connection)
     }
 
-    /// Returns the verdict and the decision.
+    /// Returns the source address of the packet at a leg if it is another one than at the first.
+    pub(super) fn translated_source(&self, leg: &Leg) -> Option<IpAddr> {
+        let first = self.connection.legs.first()?.packet.source();
+        (leg.packet.source() != first).then(|| leg.packet.source())
+    }
+
     pub(super) fn short(&self) -> Map<String, Value> {
         let mut answer = Map::new();
         answer.insert("verdict".into(), verdict(self.connection.verdict()).into());
@@ -50,17 +55,16 @@ impl Answer<'_> {
         answer
     }
 
-    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
         let legs = self.connection.legs.iter().enumerate();
         let legs: Vec<Value> = legs.map(|(place, leg)| self.leg(leg, self.tables.get(place))).collect();
         let mut answer = self.short();
         if let Some(pending) = self.pending {
             let leg = deciding(pending);
-            let mut said = self.decision(leg);
-            said.insert("verdict".into(), verdict(pending.verdict()).into());
-            said.insert("end".into(), leg.map(|leg| direction(leg.direction)).into());
-            answer.insert("pending".into(), said.into());
+            let mut fields = self.decision(leg);
+            fields.insert("verdict".into(), verdict(pending.verdict()).into());
+            fields.insert("end".into(), leg.map(|leg| direction(leg.direction)).into());
+            answer.insert("pending".into(), fields.into());
         }
         answer.insert("legs".into(), legs.into());
         answer.into()
@@ -106,6 +110,9 @@ impl Answer<'_> {
         value.insert("endpointPosition".into(), origin.into());
         value.insert("direction".into(), direction(leg.direction).into());
         value.insert("verdict".into(), verdict(leg.verdict()).into());
+        if let Some(source) = self.translated_source(leg) {
+            value.insert("source".into(), source.to_string().into());
+        }
         value.extend(self.decision(Some(leg)));
         let steps: Vec<Value> = leg.explanation.steps.iter().map(|step| self.step(step, leg.direction)).collect();
         value.insert("steps".into(), steps.into());
@@ -113,29 +120,29 @@ impl Answer<'_> {
         value.into()
     }
 
-    fn step(&self, step: &Step, way: Direction) -> Value {
+    fn step(&self, step: &Step, direction: Direction) -> Value {
         match step {
             Step::Failsafe { matched } => json!({"failsafe": {"matched": matched}}),
             Step::Guard { guard, matched } => json!({"guard": {"name": guard.in_words(), "matched": matched}}),
-            Step::Policy { tier, policy, staged, rules, ruling: said } => {
+            Step::Policy { tier, policy, staged, rules, ruling: outcome } => {
                 let position = self.origins.policy(policy).map(|origin| origin.to_string());
-                let rule = |step: &RuleStep| self.rule(policy, way, step);
+                let rule = |step: &RuleStep| self.rule(policy, direction, step);
                 let rules: Vec<Value> = rules.iter().map(rule).collect();
                 json!({"policy": {
-                    "name": policy.to_string(), "tier": tier.as_str(), "staged": staged, "says": ruling(*said),
+                    "name": policy.to_string(), "tier": tier.as_str(), "staged": staged, "says": ruling(*outcome),
                     "position": position, "rules": rules,
                 }})
             }
-            Step::EndOfTier { tier, ruling: said } => {
+            Step::EndOfTier { tier, ruling: outcome } => {
                 let position = self.origins.object(&Key::Tier(tier.clone())).map(|origin| origin.to_string());
-                json!({"endOfTier": {"tier": tier.as_str(), "says": ruling(*said), "position": position}})
+                json!({"endOfTier": {"tier": tier.as_str(), "says": ruling(*outcome), "position": position}})
             }
-            Step::Profile { profile, rules, ruling: said } => {
+            Step::Profile { profile, rules, ruling: outcome } => {
                 let rules: Vec<Value> = rules.iter().map(|step| rule_value(step, None, None)).collect();
                 let position = self.origins.object(&Key::ProfileRules(profile.clone()));
                 let position = position.map(|origin| origin.to_string());
                 json!({"profile": {
-                    "name": profile.to_string(), "says": ruling(*said), "position": position, "rules": rules,
+                    "name": profile.to_string(), "says": ruling(*outcome), "position": position, "rules": rules,
                 }})
             }
             Step::EndOfProfiles => json!({"endOfProfiles": {"says": "deny"}}),
@@ -143,15 +150,14 @@ impl Answer<'_> {
         }
     }
 
-    fn rule(&self, policy: &PolicyId, way: Direction, step: &RuleStep) -> Value {
-        let origin = self.origins.rule(policy, way, step.index).map(|origin| origin.to_string());
-        rule_value(step, self.written(policy, way, step.index), origin.as_deref())
+    fn rule(&self, policy: &PolicyId, direction: Direction, step: &RuleStep) -> Value {
+        let origin = self.origins.rule(policy, direction, step.index).map(|origin| origin.to_string());
+        rule_value(step, self.written(policy, direction, step.index), origin.as_deref())
     }
 
-    /// Returns a rule of a policy in the datastore.
-    pub(super) fn written(&self, policy: &PolicyId, way: Direction, index: usize) -> Option<&Rule> {
+    pub(super) fn written(&self, policy: &PolicyId, direction: Direction, index: usize) -> Option<&Rule> {
         let policy = self.policies.policy(policy)?;
-        let rules = match way {
+        let rules = match direction {
             Direction::Ingress => &policy.inbound,
             Direction::Egress => &policy.outbound,
         };
@@ -169,17 +175,18 @@ fn rule_value(step: &RuleStep, written: Option<&Rule>, position: Option<&str>) -
     })
 }
 
-/// Returns the reason why a rule does not match; `None` if it does.
 pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<String> {
     match outcome {
         RuleOutcome::Matched => None,
         RuleOutcome::Mismatch(mismatch) => Some(mismatch_text(mismatch, written)),
-        RuleOutcome::LeftOut(what) => Some(format!("it is left out, since it cannot be enforced: {}", left_out(*what))),
+        RuleOutcome::LeftOut(reason) => {
+            Some(format!("it is left out, since it cannot be enforced: {}", left_out(*reason)))
+        }
     }
 }
 
-fn left_out(what: Unenforceable) -> &'static str {
-    match what {
+fn left_out(reason: Unenforceable) -> &'static str {
+    match reason {
         Unenforceable::Http => "it matches HTTP requests",
         Unenforceable::ProtocolZero => "it is for protocol 0, which does not exist",
         Unenforceable::IcmpTypeWithoutProtocol => "it has an ICMP type without protocol ICMP or ICMPv6",

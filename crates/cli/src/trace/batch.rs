@@ -1,5 +1,3 @@
-//! Answers to many questions, a line each.
-
 use std::io::{BufRead, Write};
 
 use serde_json::json;
@@ -7,8 +5,8 @@ use tortie_model::Hostname;
 
 use super::super::origin::Origins;
 use super::answer::Answer;
+use super::expansion::Expansion;
 use super::group::{AskError, GroupAnswer};
-use super::meant::Meant;
 use super::question::{Line, Question, QuestionError};
 use super::view::{View, ViewError};
 use crate::{Failure, with_causes};
@@ -32,7 +30,6 @@ pub(super) fn answer(
     Ok(())
 }
 
-/// The reason why a line has no answer.
 #[derive(Debug, thiserror::Error)]
 enum LineError {
     #[error(transparent)]
@@ -53,7 +50,7 @@ fn one(
 ) -> Result<serde_json::Value, LineError> {
     let line: Line = serde_json::from_str(line)?;
     let question = Question::from_line(&line)?;
-    if let Meant::Group(group, members) = view.meant(&question)? {
+    if let Expansion::Group(group, members) = view.expand(&question)? {
         return Ok(GroupAnswer::ask(view, group, &members, node, origins, None)?.short().into());
     }
     let connection = view.ask(&question, node)?;

@@ -12,35 +12,29 @@ use tortie_model::{Cidr, Hostname, Key};
 use super::super::decision::verdict;
 use super::super::origin::Origins;
 use super::answer::Answer;
-use super::meant::{Group, Member};
+use super::expansion::{Group, Member};
 use super::question::Question;
 use super::tables::{LegTable, NodeTables, TablesError, all_agree};
 use super::text;
 use super::view::{View, ViewError};
 
-/// Results for one member, now and with all staged policies in force.
-struct Asked {
+struct MemberResult {
     now: Connection,
     pending: Option<Connection>,
-    /// Results of the table lookup; empty without `--tables`.
     tables: Vec<LegTable>,
 }
 
-/// The reason why connections cannot be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// One of them cannot be evaluated.
     #[error(transparent)]
     View(#[from] ViewError),
-    /// Tables cannot be looked up for one of them.
     #[error(transparent)]
     Tables(#[from] TablesError),
 }
 
-/// Results for several connections.
 pub(super) struct GroupAnswer<'a> {
     group: Group,
-    members: Vec<(Member, Asked)>,
+    members: Vec<(Member, MemberResult)>,
     origins: &'a Origins,
     policies: &'a View,
 }
@@ -56,25 +50,25 @@ impl<'a> GroupAnswer<'a> {
         origins: &'a Origins,
         mut tables: Option<NodeTables>,
     ) -> Result<Self, AskError> {
-        let mut asked: Vec<(Member, Asked)> = Vec::new();
+        let mut results: Vec<(Member, MemberResult)> = Vec::new();
         for (member, question) in members {
             let (now, pending) = (view.ask(question, node)?, view.pending(question, node)?);
             let tables = match &mut tables {
-                Some(tables) => tables.look_up(view, &now, &view.packet(question)?)?,
+                Some(tables) => tables.look_up(view, &now)?,
                 None => Vec::new(),
             };
-            asked.push((*member, Asked { now, pending, tables }));
+            results.push((*member, MemberResult { now, pending, tables }));
         }
-        let mut answer = Self { group, members: asked, origins, policies: view };
-        answer.leave_out_what_is_said_of_more();
+        let mut answer = Self { group, members: results, origins, policies: view };
+        answer.omit_repeated_results();
         Ok(answer)
     }
 
-    fn leave_out_what_is_said_of_more(&mut self) {
+    fn omit_repeated_results(&mut self) {
         // For each backend separately, if there are several.
-        let mut told: Vec<(Option<Backend>, Cidr, Value)> = Vec::new();
+        let mut shown: Vec<(Option<Backend>, Cidr, Value)> = Vec::new();
         let mut keep = Vec::with_capacity(self.members.len());
-        for (member, asked) in &self.members {
+        for (member, results) in &self.members {
             let (network, backend) = match member {
                 Member::Network(network) => (network, None),
                 Member::Pair(network, backend) => (network, Some(*backend)),
@@ -83,12 +77,12 @@ impl<'a> GroupAnswer<'a> {
                     continue;
                 }
             };
-            let said = Value::Object(self.answer(asked).short());
+            let result = Value::Object(self.answer(results).short());
             let is_around =
                 |(of, net, _): &&(Option<Backend>, Cidr, Value)| *of == backend && net.contains(network.net.address());
-            let is_news = told.iter().rev().find(is_around).is_none_or(|(.., before)| *before != said);
+            let is_news = shown.iter().rev().find(is_around).is_none_or(|(.., before)| *before != result);
             keep.push(is_news);
-            told.push((backend, network.net, said));
+            shown.push((backend, network.net, result));
         }
         let mut keep = keep.into_iter();
         self.members.retain(|_| keep.next().unwrap_or(true));
@@ -96,7 +90,7 @@ impl<'a> GroupAnswer<'a> {
 
     /// Returns deny if one of them is denied, since some connections fail then.
     pub(super) fn verdict(&self) -> Verdict {
-        let mut verdicts = self.members.iter().map(|(_, asked)| asked.now.verdict());
+        let mut verdicts = self.members.iter().map(|(_, results)| results.now.verdict());
         let undecided = verdicts.clone().any(|verdict| verdict == Verdict::Undecided);
         match verdicts.any(|verdict| verdict == Verdict::Deny) {
             true => Verdict::Deny,
@@ -105,31 +99,28 @@ impl<'a> GroupAnswer<'a> {
         }
     }
 
-    /// Returns the evaluated cluster.
     pub(super) fn view(&self) -> &View {
         self.policies
     }
 
-    /// Returns the connection to the backend with this address and port.
     pub(super) fn connection_to(&self, end: SocketAddr) -> Option<&Connection> {
-        let is_meant = |member: &Member| match member {
+        let is_named = |member: &Member| match member {
             Member::Backend(backend) => (backend.address, backend.port) == (end.ip(), end.port()),
             Member::Network(_) | Member::Pair(..) => false,
         };
-        self.members.iter().find(|(member, _)| is_meant(member)).map(|(_, asked)| &asked.now)
+        self.members.iter().find(|(member, _)| is_named(member)).map(|(_, results)| &results.now)
     }
 
     fn denied(&self) -> usize {
-        self.members.iter().filter(|(_, asked)| asked.now.verdict() == Verdict::Deny).count()
+        self.members.iter().filter(|(_, results)| results.now.verdict() == Verdict::Deny).count()
     }
 
-    fn answer<'b>(&'b self, Asked { now, pending, tables }: &'b Asked) -> Answer<'b> {
+    fn answer<'b>(&'b self, MemberResult { now, pending, tables }: &'b MemberResult) -> Answer<'b> {
         Answer { connection: now, pending: pending.as_ref(), origins: self.origins, policies: self.policies, tables }
     }
 
-    /// Reports whether the looked-up tables agree with the calculation.
     pub(super) fn tables_agree(&self) -> bool {
-        self.members.iter().all(|(_, asked)| all_agree(&asked.tables))
+        self.members.iter().all(|(_, results)| all_agree(&results.tables))
     }
 
     fn members_name(&self) -> &'static str {
@@ -144,8 +135,8 @@ impl<'a> GroupAnswer<'a> {
     /// the number of denied members.
     pub(super) fn short(&self) -> Map<String, Value> {
         let all = self.verdict();
-        let first = self.members.iter().find(|(_, asked)| asked.now.verdict() == all);
-        let mut short = first.map(|(_, asked)| self.answer(asked).short()).unwrap_or_default();
+        let first = self.members.iter().find(|(_, results)| results.now.verdict() == all);
+        let mut short = first.map(|(_, results)| self.answer(results).short()).unwrap_or_default();
         short.insert("verdict".into(), verdict(all).into());
         if let Group::Service { service, .. } | Group::Pairs { service, .. } = &self.group {
             short.insert("service".into(), service.to_string().into());
@@ -158,9 +149,8 @@ impl<'a> GroupAnswer<'a> {
         short
     }
 
-    /// Returns the whole answer as JSON.
     pub(super) fn whole(&self) -> Value {
-        let member = |(member, asked): &(Member, Asked)| {
+        let member = |(member, results): &(Member, MemberResult)| {
             let mut value = Map::new();
             if let Member::Network(network) | Member::Pair(network, _) = member {
                 value.insert("network".into(), network.net.to_string().into());
@@ -178,7 +168,7 @@ impl<'a> GroupAnswer<'a> {
                 value.insert("address".into(), backend.address.to_string().into());
                 value.insert("port".into(), backend.port.into());
             }
-            if let Value::Object(rest) = self.answer(asked).whole() {
+            if let Value::Object(rest) = self.answer(results).whole() {
                 value.extend(rest);
             }
             Value::Object(value)
@@ -200,7 +190,6 @@ impl<'a> GroupAnswer<'a> {
         whole.into()
     }
 
-    /// Returns the answer as text.
     pub(super) fn text(&self, verbose: bool) -> String {
         let (all, denied) = (self.members.len(), self.denied());
         let of = match &self.group {
@@ -210,18 +199,18 @@ impl<'a> GroupAnswer<'a> {
                 format!("ways from networks of network set {set} to backends of service {service} {port}")
             }
         };
-        let said = match (&self.group, denied) {
+        let summary = match (&self.group, denied) {
             (Group::Service { .. }, 0) => format!("allowed to all {all} {of}\n"),
             (Group::Service { .. }, _) => format!("denied at {denied} of {all} {of}\n"),
             (Group::NetworkSet(_) | Group::Pairs { .. }, 0) => format!("allowed for all {all} {of}\n"),
             (Group::NetworkSet(_) | Group::Pairs { .. }, _) => format!("denied for {denied} of {all} {of}\n"),
         };
-        let mut said = said;
+        let mut summary = summary;
         if verbose {
             let mut written = |what: &str, key: Key| {
                 if let Some(origin) = self.origins.object(&key) {
                     // Writing to a string cannot fail.
-                    let _ = writeln!(said, "  {what}: {origin}");
+                    let _ = writeln!(summary, "  {what}: {origin}");
                 }
             };
             if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
@@ -231,7 +220,7 @@ impl<'a> GroupAnswer<'a> {
                 written("service", Key::Service(service.clone()));
             }
         }
-        self.members.iter().fold(said, |mut out, (member, asked)| {
+        self.members.iter().fold(summary, |mut out, (member, results)| {
             // Writing to a string cannot fail.
             let _ = match member {
                 Member::Backend(backend) => writeln!(out, "{} {}", backend.address, backend.port),
@@ -240,7 +229,7 @@ impl<'a> GroupAnswer<'a> {
                     writeln!(out, "{} → {} {}", network.net, backend.address, backend.port)
                 }
             };
-            for line in text::text(&self.answer(asked), verbose).lines() {
+            for line in text::text(&self.answer(results), verbose).lines() {
                 let _ = writeln!(out, "  {line}");
             }
             out

@@ -1,5 +1,3 @@
-//! `tortie trace --live`: tracing in the kernel.
-
 mod answer;
 mod collect;
 mod flow;
@@ -41,12 +39,12 @@ use crate::cluster::ParametersError;
 use crate::signals::{self, Handlers};
 use crate::{Failure, render};
 pub(super) use answer::LiveAnswer;
-use collect::{Heard, Listeners, Sender};
+use collect::{Listeners, Sender, TraceResult};
 use flow::TracedFlow;
 use listing::Rules;
 use nf_log::NfLog;
 use owners::Owners;
-use plan::{How, Plan};
+use plan::{Plan, TraceMethod};
 use probe::{Probe, ProbeAnswer};
 use programs::Programs;
 use steps::{Packet, Recorder, principal};
@@ -58,7 +56,6 @@ const COMMAND: &str = "tortie trace --live";
 /// NFLOG group of the packets that iptables-legacy traces.
 const TRACE_GROUP: u16 = 0;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Source ports of probes.
 const PORTS: std::ops::Range<u16> = 50_000..60_000;
 
 /// Options for tracing in the kernel.
@@ -83,11 +80,8 @@ pub(super) struct LiveArgs {
     proc_sys: PathBuf,
 }
 
-/// Calculated connections.
 pub(super) enum Calculated<'a> {
-    /// One connection.
     Connection(&'a Connection, &'a View),
-    /// Connections to a Service.
     Group(&'a GroupAnswer<'a>),
 }
 
@@ -99,7 +93,6 @@ impl Calculated<'_> {
         }
     }
 
-    /// Returns the calculated connection of packets with this final destination.
     fn to(&self, end: Option<SocketAddr>) -> Option<&Connection> {
         match self {
             Self::Connection(connection, _) => Some(connection),
@@ -108,40 +101,38 @@ impl Calculated<'_> {
     }
 }
 
-/// Returns a random source port for a probe, if the user has not named one. Policy is not evaluated
-/// again for a connection with a conntrack entry.
+/// Policy is not evaluated again for a connection with a conntrack entry.
 pub(super) fn source_port() -> u16 {
     let mut random = [0; 2];
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     PORTS.start + u16::from_ne_bytes(random) % (PORTS.end - PORTS.start)
 }
 
-/// Fails, before anything is read, unless the process has the privileges for tracing.
+/// Fails before anything is read.
 pub(super) fn require_privileges() -> Result<(), Failure> {
     capability::require(COMMAND, &[Capability::NetAdmin])
 }
 
-/// Traces the flow in the kernel of `node`, which is this one.
 pub(super) fn ask(
     args: &LiveArgs,
-    words: &QuestionArgs,
+    options: &QuestionArgs,
     datastore: &str,
     question: &Question,
     calculated: &Calculated<'_>,
     node: &Hostname,
 ) -> Result<LiveAnswer, Failure> {
-    let plan = Plan::new(args.watch, words, datastore, question, calculated.view(), node).map_err(Failure::failed)?;
-    let Plan { flow, how, mut notes } = plan;
-    let sending = Sending::of(&how, &flow)?;
+    let plan = Plan::new(args.watch, options, datastore, question, calculated.view(), node).map_err(Failure::failed)?;
+    let Plan { flow, method, mut notes } = plan;
+    let sending = Sending::of(&method, &flow)?;
     let stop = signals::follow(Handlers::new(|| {}))?;
     let runner = Runner::new(stop.clone());
     let family = flow.family();
     let before = rules::has_legacy(family).then(|| rules::legacy(family, &runner, &mut notes));
     let before = before.filter(|listing| listing.is_empty() || listing.has_effect());
     let is_by_programs = calculated.view().config(node).is_ok_and(|config| config.bpf_enabled);
-    let programs = programs::Before::ask(&args.socket, is_by_programs);
-    let (heard, recorder) = trace(args, (&flow, &how), sending, before.is_some(), &stop)?;
-    let Heard { answer, lost, unreadable, .. } = heard;
+    let programs = programs::CountersBefore::ask(&args.socket, is_by_programs);
+    let (result, recorder) = trace(args, (&flow, &method), sending, before.is_some(), &stop)?;
+    let TraceResult { answer, lost, unreadable, .. } = result;
     let probe = answer.transpose().map_err(|error| not_sent(&flow, error))?;
     let programs = programs.counted_since(&args.socket);
     let left_out = recorder.left_out;
@@ -184,19 +175,18 @@ struct Sending {
 
 impl Sending {
     /// Returns the probe of a plan; `None` where the real flow is waited for.
-    fn of(how: &How, flow: &TracedFlow) -> Result<Option<Self>, Failure> {
-        let namespace = match how {
-            How::FromPod { interface } => {
+    fn of(method: &TraceMethod, flow: &TracedFlow) -> Result<Option<Self>, Failure> {
+        let namespace = match method {
+            TraceMethod::FromPod { interface } => {
                 capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
                 Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
             }
-            How::FromNode => None,
-            How::Watch { .. } => return Ok(None),
+            TraceMethod::FromNode => None,
+            TraceMethod::Watch { .. } => return Ok(None),
         };
         Ok(Some(Self { probe: probe_of(flow)?, namespace }))
     }
 
-    /// Sends the probe on a separate thread.
     fn send(self, cancel: Stop) -> Result<Receiver<io::Result<ProbeAnswer>>, Failure> {
         let Self { probe, namespace } = self;
         let (sender, answers) = mpsc::channel();
@@ -211,15 +201,14 @@ impl Sending {
     }
 }
 
-/// Traces the flow while the probe is sent, or the real flow is awaited. Tracing is off again at
-/// the end.
+/// Tracing is off again at the end.
 fn trace(
     args: &LiveArgs,
-    (flow, how): (&TracedFlow, &How),
+    (flow, method): (&TracedFlow, &TraceMethod),
     sending: Option<Sending>,
     has_legacy: bool,
     stop: &Stop,
-) -> Result<(Heard, Recorder), Failure> {
+) -> Result<(TraceResult, Recorder), Failure> {
     let family = flow.family();
     let nflog = has_legacy.then(|| Nflog::open(&[TRACE_GROUP])).transpose().map_err(Failure::failed)?;
     let nf_log = has_legacy.then(|| NfLog::set(family, &args.proc_sys)).transpose()?;
@@ -227,29 +216,29 @@ fn trace(
     let nftrace = Nftrace::open(family, &table, &flow.filters()).map_err(Failure::failed)?;
     let mut recorder = Recorder::new(nftrace.table(), flow.from());
     let mut listeners = Listeners { nftrace, nflog };
-    let heard = match sending {
+    let result = match sending {
         Some(sending) => {
             let cancel = Stop::new().map_err(Failure::io("a pipe"))?;
             let answers = sending.send(cancel.clone())?;
-            let heard = listeners.hear(&mut recorder, &Sender::Probe(&answers, &cancel), stop);
+            let result = listeners.receive(&mut recorder, &Sender::Probe(&answers, &cancel), stop);
             cancel.set();
-            heard
+            result
         }
         None => {
             let patience = Duration::from_secs(args.wait);
-            if let How::Watch { request } = how {
+            if let TraceMethod::Watch { request } = method {
                 eprintln!("waiting up to {} s for {flow}{request}", args.wait);
             }
-            listeners.hear(&mut recorder, &Sender::Others(patience), stop)
+            listeners.receive(&mut recorder, &Sender::Others(patience), stop)
         }
     };
     drop(listeners);
     drop(nf_log);
-    let heard = heard.map_err(Failure::failed)?;
-    if heard.is_interrupted {
+    let result = result.map_err(Failure::failed)?;
+    if result.is_interrupted {
         return Err(Failure::failed("ended by a signal; nothing is traced any more"));
     }
-    Ok((heard, recorder))
+    Ok((result, recorder))
 }
 
 /// Compares the verdict on the first packet with the verdict calculated for its final destination.
@@ -273,18 +262,17 @@ fn agreement(
 }
 
 fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
-    let (source, target) = match flow.behind {
-        flow::Behind::Ports { source, destination } => (source.unwrap_or_default(), destination),
-        flow::Behind::Icmp { .. } | flow::Behind::Other => (0, 0),
+    let (source, target) = match flow.fields {
+        flow::FlowFields::Ports { source, destination } => (source.unwrap_or_default(), destination),
+        flow::FlowFields::Icmp { .. } | flow::FlowFields::Other => (0, 0),
     };
     if !matches!(flow.protocol, 6 | 17) {
         capability::require(COMMAND, &[Capability::NetRaw])?;
     }
     let (source, target) = (SocketAddr::new(flow.source, source), SocketAddr::new(flow.destination, target));
-    Ok(Probe { source, target, protocol: flow.protocol, behind: flow.behind })
+    Ok(Probe { source, target, protocol: flow.protocol, fields: flow.fields })
 }
 
-/// A probe that cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("the probe {flow} cannot be sent{advice}")]
 struct NotSent {
@@ -303,8 +291,7 @@ fn not_sent(flow: &TracedFlow, error: io::Error) -> Failure {
     Failure::failed(NotSent { flow: flow.clone(), advice, error })
 }
 
-/// Returns the owners of the chains of this node. If the node's parameters are invalid, returns
-/// none, and the reason.
+/// If the node's parameters are invalid, returns none, and the reason.
 fn owners(view: &View, node: &Hostname, flow: &TracedFlow) -> (Owners, Option<String>) {
     let known = || -> Result<_, ParametersError> {
         let config = view.config(node)?;

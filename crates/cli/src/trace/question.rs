@@ -1,5 +1,3 @@
-//! Questions about connections.
-
 use std::net::IpAddr;
 
 use serde::Deserialize;
@@ -45,10 +43,10 @@ pub(crate) struct QuestionArgs {
 
 impl QuestionArgs {
     /// Returns the arguments as text, for a command on another node.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn flags(&self) -> String {
         let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
-        let mut words: Vec<String> = Vec::new();
-        let mut add = |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name} {value}")));
+        let mut flags: Vec<String> = Vec::new();
+        let mut add = |name: &str, value: Option<String>| flags.extend(value.map(|value| format!("--{name} {value}")));
         add("from", from.clone());
         add("to", to.clone());
         add("port", port.map(|port| port.to_string()));
@@ -56,12 +54,11 @@ impl QuestionArgs {
         add("source-port", source_port.map(|port| port.to_string()));
         add("icmp-type", icmp_type.map(|number| number.to_string()));
         add("icmp-code", (*icmp_code != 0).then(|| icmp_code.to_string()));
-        words.extend(ipv6.then(|| "--ipv6".to_owned()));
-        words.join(" ")
+        flags.extend(ipv6.then(|| "--ipv6".to_owned()));
+        flags.join(" ")
     }
 }
 
-/// An end of a connection, as written in the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Address(IpAddr),
@@ -88,7 +85,6 @@ impl From<&str> for End {
     }
 }
 
-/// Header fields behind the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Ports { protocol: Protocol, source: u16, destination: u16 },
@@ -106,26 +102,25 @@ impl Transport {
     }
 }
 
-/// A connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) from: End,
     pub(super) to: End,
     pub(super) family: Family,
     pub(super) transport: Transport,
-    /// Node port to which the connection is sent, if a node translates it to the destination.
-    pub(super) by_node: Option<NodePort>,
+    /// Address to which the connection is sent, if a node translates it to the destination.
+    pub(super) sent_to: Option<SentTo>,
 }
 
-/// A node port, which the node translates to a backend of a Service.
+/// Address and port of a Service, which a node translates to a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NodePort {
-    pub(super) node: Hostname,
+pub(super) struct SentTo {
+    /// The node of a node port; `None` for an address of the Service, which the source's node translates.
+    pub(super) node: Option<Hostname>,
     pub(super) address: IpAddr,
     pub(super) port: u16,
 }
 
-/// A line of a batch.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
@@ -153,7 +148,6 @@ fn source_port() -> u16 {
     SOURCE_PORT
 }
 
-/// The reason why a question is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QuestionError {
     #[error("--icmp-type and --icmp-code are for --protocol icmp")]
@@ -194,8 +188,7 @@ impl Question {
         Self::new(&line.from, &line.to, family, transport)
     }
 
-    /// Returns a question. Addresses determine the family; without addresses and a wanted family,
-    /// it is IPv4.
+    /// Returns a question. Addresses determine the family; without addresses and a wanted family, it is IPv4.
     fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {
@@ -207,10 +200,9 @@ impl Question {
         if families.iter().any(|other| *other != family) {
             return Err(QuestionError::MixedFamilies);
         }
-        Ok(Self { from, to, family, transport, by_node: None })
+        Ok(Self { from, to, family, transport, sent_to: None })
     }
 
-    /// Returns the same connection from another source port, if its protocol has ports.
     pub(super) fn with_source_port(mut self, port: u16) -> Self {
         if let Transport::Ports { source, .. } = &mut self.transport {
             *source = port;
@@ -218,16 +210,17 @@ impl Question {
         self
     }
 
-    /// Returns the first packet of the connection before the node translates its node port.
-    pub(super) fn entering(&self, source: IpAddr, by: &NodePort) -> Result<Packet, MixedFamilies> {
+    /// Returns the first packet of the connection before a node translates its destination.
+    pub(super) fn entering(&self, source: IpAddr, sent_to: &SentTo) -> Result<Packet, MixedFamilies> {
         let transport = match self.transport {
-            Transport::Ports { protocol, source, .. } => Transport::Ports { protocol, source, destination: by.port },
+            Transport::Ports { protocol, source, .. } => {
+                Transport::Ports { protocol, source, destination: sent_to.port }
+            }
             other => other,
         };
-        Self { transport, ..self.clone() }.packet(source, by.address)
+        Self { transport, ..self.clone() }.packet(source, sent_to.address)
     }
 
-    /// Returns the first packet of the connection.
     pub(super) fn packet(&self, source: IpAddr, destination: IpAddr) -> Result<Packet, MixedFamilies> {
         match self.transport {
             Transport::Ports { protocol, source: from, destination: to } => {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tortie_analysis::trace::{At, Connection, Leg};
+use tortie_analysis::trace::{Connection, EnforcementPoint, Leg};
 use tortie_config::settings;
 use tortie_ebpf::{Description, EndpointName, Located, Numbered};
-use tortie_evaluate::{Answer, DecidedBy, Layer, Packet, UpdateError, Verdict};
+use tortie_evaluate::{Answer, DecidedBy, Layer, UpdateError, Verdict};
 use tortie_model::Hostname;
 
 use super::super::cluster::ParametersError;
@@ -20,21 +20,16 @@ pub(super) struct NodeTables {
     nodes: BTreeMap<Hostname, Description>,
 }
 
-/// The reason why tables cannot be looked up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TablesError {
-    /// Tables do not decide there.
     #[error("nothing is known of tables at {0}")]
-    Unknown(At),
-    /// The parameters of the node are invalid.
+    Unknown(EnforcementPoint),
     #[error(transparent)]
     Parameters(#[from] ParametersError),
-    /// The tables cannot be built.
     #[error(transparent)]
     Update(#[from] UpdateError),
 }
 
-/// Result of the table lookup for one leg.
 pub(super) struct LegTable {
     /// `None` if no table has the answer.
     located: Option<Located>,
@@ -42,23 +37,19 @@ pub(super) struct LegTable {
 }
 
 impl NodeTables {
-    /// Looks up each leg of a connection.
-    pub(super) fn look_up(
-        &mut self,
-        view: &View,
-        connection: &Connection,
-        packet: &Packet,
-    ) -> Result<Vec<LegTable>, TablesError> {
-        connection.legs.iter().map(|leg| self.at(view, leg, packet)).collect()
+    pub(super) fn look_up(&mut self, view: &View, connection: &Connection) -> Result<Vec<LegTable>, TablesError> {
+        connection.legs.iter().map(|leg| self.at(view, leg)).collect()
     }
 
-    fn at(&mut self, view: &View, leg: &Leg, packet: &Packet) -> Result<LegTable, TablesError> {
+    fn at(&mut self, view: &View, leg: &Leg) -> Result<LegTable, TablesError> {
         if !self.nodes.contains_key(&leg.node) {
             self.nodes.insert(leg.node.clone(), describe(view, &leg.node)?);
         }
         let (endpoint, layer) = match &leg.at {
-            At::Workload(id) | At::WorkloadToHost(id) => (EndpointName::Workload(id.clone()), Layer::Normal),
-            At::Host(name, layer) => (EndpointName::Host(name.clone()), *layer),
+            EnforcementPoint::Workload(id) | EnforcementPoint::WorkloadToHost(id) => {
+                (EndpointName::Workload(id.clone()), Layer::Normal)
+            }
+            EnforcementPoint::Host(name, layer) => (EndpointName::Host(name.clone()), *layer),
             other => return Err(TablesError::Unknown(other.clone())),
         };
         let answer = &leg.explanation.answer;
@@ -67,13 +58,12 @@ impl NodeTables {
             DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive | DecidedBy::Contested(_)
         );
         let described = self.nodes.get_mut(&leg.node).filter(|_| is_asked);
-        let located = described.and_then(|described| described.locate(&endpoint, layer, leg.direction, packet));
+        let located = described.and_then(|described| described.locate(&endpoint, layer, leg.direction, &leg.packet));
         let agrees = located.as_ref().is_none_or(|located| agrees((located.verdict, &located.decided_by), answer));
         Ok(LegTable { located, agrees })
     }
 }
 
-/// Returns the tables of a node.
 fn describe(view: &View, node: &Hostname) -> Result<Description, TablesError> {
     let config = view.config(node).map_err(ParametersError::from)?;
     let (desired, _) = calculate(&config, node, view.updates());
@@ -82,7 +72,6 @@ fn describe(view: &View, node: &Hostname) -> Result<Description, TablesError> {
     Ok(Description::new(&node, &desired)?)
 }
 
-/// Reports whether the cell agrees with the evaluation of the rules.
 fn agrees(cell: (Verdict, &DecidedBy), answer: &Answer) -> bool {
     match &answer.decided_by {
         // This action is for packets that policy allows.
@@ -91,7 +80,6 @@ fn agrees(cell: (Verdict, &DecidedBy), answer: &Answer) -> bool {
     }
 }
 
-/// Reports whether all tables agree with the calculation.
 pub(super) fn all_agree(tables: &[LegTable]) -> bool {
     tables.iter().all(|table| table.agrees)
 }
@@ -114,7 +102,6 @@ impl LegTable {
         })
     }
 
-    /// Returns the result as lines of text.
     pub(super) fn text(&self, leg: &Leg) -> String {
         let Some(Located {
             group,
@@ -124,7 +111,7 @@ impl LegTable {
             row,
             column,
             source_port,
-            verdict: said,
+            verdict: found,
             decided_by: by,
             ..
         }) = &self.located
@@ -137,7 +124,7 @@ impl LegTable {
         cell.extend([numbered("row", row), numbered("column", column)]);
         cell.extend(source_port.as_ref().map(|port| numbered("source ports", port)));
         let mut text =
-            format!("    table: {}: {} by {}\n", cell.join(", "), verdict(*said), by.in_words(leg.direction));
+            format!("    table: {}: {} by {}\n", cell.join(", "), verdict(*found), by.in_words(leg.direction));
         text.push_str(&format!(
             "      {}, {}\n",
             numbered("own address: class", own_class),
@@ -157,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdict_and_what_decides_must_be_those_that_were_calculated() {
+    fn verdict_and_deciding_rule_must_match_the_calculation() {
         let end = |tier: &str| DecidedBy::EndOfTier { tier: TierName::new(tier) };
         let denied = Answer { verdict: Verdict::Deny, decided_by: end("a") };
         assert!(agrees((Verdict::Deny, &end("a")), &denied));

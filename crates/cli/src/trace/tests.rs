@@ -1,28 +1,28 @@
 use super::question::{End, Line, Transport};
 use super::*;
 
-fn asked(line: &str) -> Result<Question, String> {
+fn parse(line: &str) -> Result<Question, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
     Question::from_line(&line).map_err(|error| error.to_string())
 }
 
 #[test]
 fn ends_are_pods_nodes_and_addresses() {
-    let question = asked(r#"{"from": "shop/web", "to": "node:n1", "port": 22}"#).unwrap();
+    let question = parse(r#"{"from": "shop/web", "to": "node:n1", "port": 22}"#).unwrap();
     assert_eq!((question.from, question.to), (End::Workload("shop/web".into()), End::Node("n1".into())));
     assert_eq!(question.family.number(), 4);
-    let question = asked(r#"{"from": "shop/web", "to": "fd00::1", "port": 22}"#).unwrap();
+    let question = parse(r#"{"from": "shop/web", "to": "fd00::1", "port": 22}"#).unwrap();
     assert_eq!(question.to, End::Address("fd00::1".parse().unwrap()));
     assert_eq!(question.family.number(), 6, "an address says the family");
-    let mapped = asked(r#"{"from": "::ffff:10.0.0.9", "to": "a/b", "port": 22}"#).unwrap();
+    let mapped = parse(r#"{"from": "::ffff:10.0.0.9", "to": "a/b", "port": 22}"#).unwrap();
     assert_eq!((mapped.from, mapped.family.number()), (End::Address("10.0.0.9".parse().unwrap()), 4));
-    assert_eq!(asked(r#"{"from": "a/b", "to": "c/d", "port": 22, "family": 6}"#).unwrap().family.number(), 6);
+    assert_eq!(parse(r#"{"from": "a/b", "to": "c/d", "port": 22, "family": 6}"#).unwrap().family.number(), 6);
 }
 
 #[test]
 fn protocols_have_ports_or_have_none() {
     let transport =
-        |rest: &str| asked(&format!(r#"{{"from": "a/b", "to": "c/d", {rest}}}"#)).map(|found| found.transport);
+        |rest: &str| parse(&format!(r#"{{"from": "a/b", "to": "c/d", {rest}}}"#)).map(|found| found.transport);
     let destination = |rest: &str| match transport(rest).unwrap() {
         Transport::Ports { protocol, destination, .. } => (protocol.number(), destination),
         other => panic!("{other:?}"),
@@ -58,6 +58,6 @@ fn an_address_of_one_family_cannot_reach_one_of_the_other() {
         r#"{"from": "10.0.0.1", "to": "fd00::1", "port": 1}"#,
         r#"{"from": "10.0.0.1", "to": "a/b", "port": 1, "family": 6}"#,
     ] {
-        assert_eq!(asked(line), Err("an address of one family cannot reach one of the other".to_owned()));
+        assert_eq!(parse(line), Err("an address of one family cannot reach one of the other".to_owned()));
     }
 }

@@ -1,5 +1,3 @@
-//! Answer to a question, as text.
-
 use std::fmt::Write;
 
 use tortie_analysis::trace::Leg;
@@ -45,35 +43,38 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
 /// Writing to a string cannot fail, here and below.
 fn line(out: &mut String, begin: &str, leg: &Leg, answer: &Answer<'_>) {
     let _ = write!(out, "{begin}{leg}");
+    if let Some(source) = answer.translated_source(leg) {
+        let _ = write!(out, ", from {source}");
+    }
     if let Some(origin) = answer.origins.decided_by(&leg.explanation.answer.decided_by, leg.direction) {
         let _ = write!(out, ": {origin}");
     }
     out.push('\n');
 }
 
-fn step(out: &mut String, step: &Step, way: Direction, answer: &Answer<'_>) {
+fn step(out: &mut String, step: &Step, direction: Direction, answer: &Answer<'_>) {
     match step {
-        Step::Policy { tier, policy, staged, rules, ruling: said } => {
+        Step::Policy { tier, policy, staged, rules, ruling: outcome } => {
             let staged = if *staged { ", staged" } else { "" };
-            let _ = write!(out, "    tier {tier}: {policy}{staged}: {}", ruling(*said));
+            let _ = write!(out, "    tier {tier}: {policy}{staged}: {}", ruling(*outcome));
             if let Some(origin) = answer.origins.policy(policy) {
                 let _ = write!(out, " ({origin})");
             }
             out.push('\n');
             for rule in rules {
-                let because = why(&rule.outcome, answer.written(policy, way, rule.index));
-                let origin = answer.origins.rule(policy, way, rule.index).map(|origin| origin.to_string());
+                let because = why(&rule.outcome, answer.written(policy, direction, rule.index));
+                let origin = answer.origins.rule(policy, direction, rule.index).map(|origin| origin.to_string());
                 self::rule(out, rule, because, origin);
             }
         }
-        Step::Profile { profile, rules, ruling: said } => {
+        Step::Profile { profile, rules, ruling: outcome } => {
             let origin = answer.origins.object(&Key::ProfileRules(profile.clone()));
-            let _ = writeln!(out, "    profile {profile}: {}{}", ruling(*said), in_brackets(origin));
+            let _ = writeln!(out, "    profile {profile}: {}{}", ruling(*outcome), in_brackets(origin));
             rules.iter().for_each(|rule| self::rule(out, rule, why(&rule.outcome, None), None));
         }
-        Step::EndOfTier { tier, ruling: said } => {
+        Step::EndOfTier { tier, ruling: outcome } => {
             let origin = answer.origins.object(&Key::Tier(tier.clone()));
-            let _ = writeln!(out, "    end of tier {tier}: {}{}", ruling(*said), in_brackets(origin));
+            let _ = writeln!(out, "    end of tier {tier}: {}{}", ruling(*outcome), in_brackets(origin));
         }
         Step::EndOfProfiles => out.push_str("    end of profiles: deny\n"),
         Step::Failsafe { matched } => {

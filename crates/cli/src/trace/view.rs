@@ -1,11 +1,12 @@
-//! The evaluated cluster, with the parameters of its nodes.
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_analysis::trace::{At, Backend, Cluster, Connection, Place, ServiceError, SetNetwork, TraceError};
-use tortie_config::{Config, ConfigError, Sources, settings};
-use tortie_evaluate::{MixedFamilies, Packet};
+use tortie_analysis::trace::{
+    Backend, Cluster, Connection, ConnectionQuery, DestinationNat, EnforcementPoint, Leg, NatSettings, Place,
+    ServiceError, SetNetwork, TraceError,
+};
+use tortie_config::{Config, ConfigError, Sources, Switch, settings};
+use tortie_evaluate::MixedFamilies;
 use tortie_model::{
     Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
     WorkloadEndpointKey, parse_address,
@@ -13,20 +14,21 @@ use tortie_model::{
 use tortie_resources::spelling::closest;
 
 use super::super::cluster::{ParametersError, WholeCluster, config_of};
-use super::meant::{Group, Meant, Member};
-use super::question::{End, NodePort, Question, Transport};
+use super::super::host_network::HostNetworkPods;
+use super::expansion::{Expansion, Group, Member};
+use super::question::{End, Question, SentTo, Transport};
 
-/// The evaluated cluster. Parameters of a node are resolved at its first use.
+/// Parameters of a node are resolved at its first use.
 pub(super) struct View {
     sources: Sources,
     local: Config,
     cluster: Cluster,
     configured: BTreeSet<Hostname>,
+    pods: HostNetworkPods,
     /// Whether there are staged policies; `None` until it is determined.
     has_staged: Option<bool>,
 }
 
-/// An end of a connection that names no place.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}")]
 pub(super) struct EndError {
@@ -41,7 +43,7 @@ enum EndReason {
     NoNetworkSet(String),
     #[error("network set {name} has no {family} address that is not the cluster's own")]
     OwnNetworkSet { name: String, family: Family },
-    #[error("network set {0} has many addresses")]
+    #[error("network set {0} is not one address; give an address of it")]
     ManyAddresses(String),
     #[error("there is no host endpoint {0}")]
     NoHostEndpoint(String),
@@ -75,33 +77,27 @@ impl EndReason {
     }
 }
 
-/// The reason why a question cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ViewError {
-    /// No node decides.
     #[error("neither end of the connection is in the cluster")]
     Outside,
-    /// An end names no place.
     #[error(transparent)]
     End(#[from] EndError),
-    /// The ends have addresses of two families.
     #[error(transparent)]
     Packet(#[from] MixedFamilies),
-    /// The path cannot be calculated.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The parameters of a node are invalid.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
 }
 
 impl View {
-    pub(super) fn new(cluster: WholeCluster) -> Self {
+    pub(super) fn new(cluster: WholeCluster, pods: HostNetworkPods) -> Self {
         let WholeCluster { sources, local, updates, .. } = cluster;
         let graph = settings::graph(&local, Hostname::new(""));
         let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
         updates.into_iter().for_each(|update| cluster.apply(update));
-        Self { sources, local, cluster, configured: BTreeSet::new(), has_staged: None }
+        Self { sources, local, cluster, configured: BTreeSet::new(), pods, has_staged: None }
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<&Policy> {
@@ -138,48 +134,62 @@ impl View {
         for place in [&from, &to] {
             self.configure(place)?;
         }
-        let packet = question.packet(source, destination)?;
-        let mut connection = match &question.by_node {
-            Some(by) => {
-                self.configure(&Place::Node(by.node.clone()))?;
-                let (entering, leaving) = (question.entering(source, by)?, question.packet(by.address, destination)?);
-                let packets = [&entering, &packet, &leaving];
-                self.cluster.connection_by_node(&from, &by.node, &to, packets, is_pending)
-            }
-            None if is_pending => self.cluster.pending_connection(&from, &to, &packet),
-            None => self.cluster.connection(&from, &to, &packet),
-        }?;
+        let query = self.query(question, (from.clone(), source), (to.clone(), destination))?;
+        let mut connection = self.cluster.evaluate(&query.pending(is_pending))?;
         if let Some(node) = node {
             connection.legs.retain(|leg| leg.node == *node);
         }
         for (end, place) in [(&question.from, &from), (&question.to, &to)] {
             let (End::HostEndpoint(name), Place::Node(host)) = (end, place) else { continue };
-            connection.legs.retain(|leg| match &leg.at {
-                At::Host(other, _) => leg.node != *host || other.as_str() == name,
-                _ => true,
-            });
+            let is_at = |leg: &Leg| matches!(&leg.at, EnforcementPoint::Host(at, _) if at.as_str() == name);
+            // Another host endpoint may have the interface.
+            if connection.legs.iter().any(is_at) {
+                let is_other = |leg: &Leg| matches!(leg.at, EnforcementPoint::Host(..)) && !is_at(leg);
+                connection.legs.retain(|leg| leg.node != *host || !is_other(leg));
+            }
         }
         Ok(connection)
     }
 
-    /// Returns the first packet of a connection, as policy sees it.
-    pub(super) fn packet(&self, question: &Question) -> Result<Packet, ViewError> {
-        let (_, source) = self.find("from", &question.from, question.family)?;
-        let (_, destination) = self.find("to", &question.to, question.family)?;
-        Ok(question.packet(source, destination)?)
+    fn query(
+        &mut self,
+        question: &Question,
+        (from, source): (Place, IpAddr),
+        (to, destination): (Place, IpAddr),
+    ) -> Result<ConnectionQuery, ViewError> {
+        let packet = question.packet(source, destination)?;
+        if let Some(sent_to) = &question.sent_to {
+            let entering = question.entering(source, sent_to)?;
+            // The node at which an address of the Service leads packets from outside into the cluster is unknown.
+            let is_known = sent_to.node.is_some() || from != Place::Outside;
+            let nat = DestinationNat { entering, node: sent_to.node.clone(), replaces_source: sent_to.node.is_some() };
+            if let Some(node) = &nat.node {
+                self.configure(&Place::Node(node.clone()))?;
+            }
+            let query = ConnectionQuery::new(from, to, packet);
+            return Ok(if is_known { query.translated(nat) } else { query });
+        }
+        if let Some(node) = self.cluster.node_of_floating(destination) {
+            self.configure(&Place::Node(node.clone()))?;
+            if let Some((to, own)) = self.cluster.floating(destination) {
+                let nat = DestinationNat { entering: packet, node: Some(node), replaces_source: false };
+                let query = ConnectionQuery::new(from, to, question.packet(source, own)?);
+                return Ok(query.translated(nat));
+            }
+        }
+        Ok(ConnectionQuery::new(from, to, packet))
     }
 
-    /// Returns the connections that a question stands for.
-    pub(super) fn meant(&self, question: &Question) -> Result<Meant, ViewError> {
+    pub(super) fn expand(&self, question: &Question) -> Result<Expansion, ViewError> {
         match (&question.from, &question.to) {
             (End::NetworkSet(_), End::NetworkSet(_)) => return Err(ViewError::Outside),
-            (_, End::NetworkSet(name)) => return Ok(self.meant_set("to", question, name)?),
+            (_, End::NetworkSet(name)) => return Ok(self.expand_set("to", question, name)?),
             _ => {}
         }
-        let Some((service, port, by_node)) = self.meant_service(question)? else {
+        let Some((service, port, sent_to)) = self.expand_service(question)? else {
             return match &question.from {
-                End::NetworkSet(name) => Ok(self.meant_set("from", question, name)?),
-                _ => Ok(Meant::Connection),
+                End::NetworkSet(name) => Ok(self.expand_set("from", question, name)?),
+                _ => Ok(Expansion::Connection),
             };
         };
         let Transport::Ports { protocol: Protocol::Named(protocol), source, .. } = question.transport else {
@@ -189,26 +199,25 @@ impl View {
         let backends = backends.map_err(|error| EndReason::Service(error).of("to"))?;
         let ask = |backend: Backend| {
             let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
-            let by_node = by_node.clone();
+            let sent_to = sent_to.clone();
             let to = End::Address(backend.address);
-            (backend, Question { to, transport, by_node, ..question.clone() })
+            (backend, Question { to, transport, sent_to, ..question.clone() })
         };
         let backends = backends.into_iter().map(ask);
         let End::NetworkSet(name) = &question.from else {
             let members = backends.map(|(backend, question)| (Member::Backend(backend), question)).collect();
-            return Ok(Meant::Group(Group::Service { service, port }, members));
+            return Ok(Expansion::Group(Group::Service { service, port }, members));
         };
         let mut pairs = Vec::new();
         for (backend, question) in backends {
             let networks = self.networks("from", &question, name)?;
             pairs.extend(networks.map(|(network, question)| (Member::Pair(network, backend), question)));
         }
-        Ok(Meant::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
+        Ok(Expansion::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
     }
 
-    /// Returns the Service at the end of a connection with its port, and the node port if it is
-    /// reached by one.
-    fn meant_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<NodePort>)>, EndError> {
+    /// Returns the Service at the end of a connection with its port, and the address to which the connection is sent.
+    fn expand_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<SentTo>)>, EndError> {
         let port = match question.transport {
             Transport::Ports { destination, .. } => Some(destination),
             Transport::Icmp { .. } | Transport::Other { .. } => None,
@@ -217,7 +226,10 @@ impl View {
             End::Service(text) => {
                 let (namespace, name) =
                     text.split_once('/').ok_or_else(|| EndReason::ServiceName(text.clone()).of("to"))?;
-                return Ok(Some((NamespacedName::new(namespace, name), port.unwrap_or_default(), None)));
+                let (service, port) = (NamespacedName::new(namespace, name), port.unwrap_or_default());
+                let address = self.service_address(&question.to, &service, question.family).ok();
+                let sent_to = address.map(|address| SentTo { node: None, address, port });
+                return Ok(Some((service, port, sent_to)));
             }
             End::Address(address) => *address,
             End::Node(_) => self.find("to", &question.to, question.family)?.1,
@@ -230,23 +242,22 @@ impl View {
         };
         if let Some(found) = self.cluster.service_at(address, protocol, port) {
             let is_own = services.with_address(address).is_some();
-            let by_node = match self.cluster.place_of(address) {
-                Place::Node(node) if !is_own => Some(NodePort { node, address, port }),
+            let node = match self.cluster.place_of(address) {
+                Place::Node(node) if !is_own => Some(node),
                 _ => None,
             };
-            return Ok(Some((found.service.clone(), found.port, by_node)));
+            let sent_to = Some(SentTo { node, address, port });
+            return Ok(Some((found.service.clone(), found.port, sent_to)));
         }
         Ok(services.with_address(address).map(|service| (service.clone(), port, None)))
     }
 
-    /// Returns the network set at an end, with a question about each of its networks.
-    fn meant_set(&self, field: &'static str, question: &Question, name: &str) -> Result<Meant, EndError> {
+    fn expand_set(&self, field: &'static str, question: &Question, name: &str) -> Result<Expansion, EndError> {
         let networks = self.networks(field, question, name)?;
         let members = networks.map(|(network, question)| (Member::Network(network), question)).collect();
-        Ok(Meant::Group(Group::NetworkSet(NetworkSetName::new(name)), members))
+        Ok(Expansion::Group(Group::NetworkSet(NetworkSetName::new(name)), members))
     }
 
-    /// Returns the networks of the network set at an end, with a question about each.
     fn networks<'q>(
         &self,
         field: &'static str,
@@ -268,8 +279,7 @@ impl View {
         }))
     }
 
-    /// Returns the node of a host endpoint, and one of its expected addresses, or else of the
-    /// node's.
+    /// Returns the node of a host endpoint, and one of its expected addresses, or else of the node's.
     fn find_host_endpoint(&self, field: &'static str, name: &str, family: Family) -> Result<(Place, IpAddr), EndError> {
         let found = self.cluster.objects().find_map(|object| match object {
             Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),
@@ -287,7 +297,6 @@ impl View {
         Ok((Place::Node(host.clone()), address))
     }
 
-    /// Returns the place of an end, and its address.
     pub(super) fn find(&self, field: &'static str, end: &End, family: Family) -> Result<(Place, IpAddr), EndError> {
         match end {
             End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
@@ -303,6 +312,12 @@ impl View {
             End::Service(name) => Err(EndReason::FromService(name.clone()).of(field)),
             End::Workload(name) => {
                 let keys = self.cluster.workloads_named(name);
+                if let (true, Some(pod)) = (keys.is_empty(), self.pods.find(name)) {
+                    let mut own = pod.addresses.iter().copied().filter(|address| Family::of(*address) == family);
+                    let address = own.next().or_else(|| self.cluster.node_address(&pod.node, family));
+                    let missing = || EndReason::PodAddress { name: name.clone(), family }.of(field);
+                    return Ok((Place::Node(pod.node), address.ok_or_else(missing)?));
+                }
                 let [key] = keys else { return Err(self.not_one(name, keys.len()).of(field)) };
                 let nets = self.cluster.workload(key).into_iter().flat_map(WorkloadEndpoint::nets);
                 let address = nets.map(Cidr::address).find(|address| Family::of(*address) == family);
@@ -312,7 +327,21 @@ impl View {
         }
     }
 
-    /// Returns the place that has an address.
+    pub(super) fn host_network_notes(&self, question: &Question) -> Vec<String> {
+        let ends = [&question.from, &question.to].into_iter();
+        let names = ends.filter_map(|end| match end {
+            End::Workload(name) if self.cluster.workloads_named(name).is_empty() => Some(name),
+            _ => None,
+        });
+        let note = |name: &String| {
+            let node = self.pods.find(name)?.node;
+            Some(format!(
+                "{name} uses the host network: it is evaluated as node:{node}, and selectors do not match its labels"
+            ))
+        };
+        names.filter_map(note).collect()
+    }
+
     pub(super) fn place(&self, address: IpAddr) -> Place {
         self.cluster.place_of(address)
     }
@@ -321,7 +350,6 @@ impl View {
         self.cluster.workload(key)
     }
 
-    /// Returns the address of a Service in a question.
     pub(super) fn service_address(
         &self,
         to: &End,
@@ -342,12 +370,10 @@ impl View {
         found.ok_or_else(|| EndReason::ServiceAddress { service: service.clone(), family }.of("to"))
     }
 
-    /// Returns all objects.
     pub(super) fn updates(&self) -> Vec<Update> {
         self.cluster.objects().cloned().collect()
     }
 
-    /// Returns the parameters of a node.
     pub(super) fn config(&self, host: &Hostname) -> Result<Config, ConfigError> {
         config_of(&self.sources, &self.local, self.cluster.objects(), host)
     }
@@ -370,7 +396,6 @@ impl View {
         }
     }
 
-    /// Resolves the parameters of a place's node, at its first use.
     fn configure(&mut self, place: &Place) -> Result<(), ParametersError> {
         let host = match place {
             Place::Workload(key) => Hostname::new(key.host()),
@@ -383,6 +408,12 @@ impl View {
         let config = self.config(&host)?;
         let rules = settings::rules(&config)?;
         self.cluster.configure(host.clone(), settings::graph(&config, host.clone()), settings::evaluation(&rules));
+        let nat = NatSettings {
+            floating_addresses: config.floating_ips == Switch::Enabled,
+            excludes_nodes: rules.nat.exclude_hosts,
+            outgoing_address: rules.nat.address,
+        };
+        self.cluster.set_nat(host.clone(), nat);
         self.configured.insert(host);
         Ok(())
     }

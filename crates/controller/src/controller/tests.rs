@@ -59,15 +59,15 @@ impl World {
         }
     }
 
-    fn set(&mut self, kind: Watched, namespace: &str, name: &str, object: Json, heard: bool) {
-        if heard {
+    fn set(&mut self, kind: Watched, namespace: &str, name: &str, object: Json, observed: bool) {
+        if observed {
             self.controller.observe(kind, Observed::Changed(&object.to_string()), self.now);
         }
         self.kubernetes.0.insert((kind, namespace.into(), name.into()), object);
     }
 
-    fn delete(&mut self, kind: Watched, namespace: &str, name: &str, heard: bool) {
-        if self.kubernetes.0.remove(&(kind, namespace.into(), name.into())).is_some() && heard {
+    fn delete(&mut self, kind: Watched, namespace: &str, name: &str, observed: bool) {
+        if self.kubernetes.0.remove(&(kind, namespace.into(), name.into())).is_some() && observed {
             self.controller.observe(kind, Observed::Deleted { namespace, name }, self.now);
         }
     }
@@ -174,7 +174,7 @@ fn step() -> impl Strategy<Value = Step> {
     let fault =
         prop_oneof![Just(Fault::Unavailable), Just(Fault::LostAnswer), Just(Fault::Refused), Just(Fault::Overtaken)];
     prop_oneof![
-        8 => (edit(), prop::bool::weighted(0.8)).prop_map(|(edit, heard)| Step::Edit(edit, heard)),
+        8 => (edit(), prop::bool::weighted(0.8)).prop_map(|(edit, observed)| Step::Edit(edit, observed)),
         3 => fault.prop_map(Step::Fail),
         1 => any::<bool>().prop_map(Step::Down),
         6 => any::<bool>().prop_map(|run| Step::Take { run }),
@@ -199,23 +199,23 @@ fn user_object(which: u8, variant: u8) -> (ResourceKey, Json) {
 }
 
 impl World {
-    fn edit(&mut self, edit: Edit, heard: bool, users: &mut BTreeMap<ResourceKey, Json>) {
+    fn edit(&mut self, edit: Edit, observed: bool, users: &mut BTreeMap<ResourceKey, Json>) {
         match edit {
             Edit::Policy(name, variant) => {
                 let name = format!("p{name}");
-                self.set(Watched::NetworkPolicies, "n0", &name, policy(&name, variant), heard);
+                self.set(Watched::NetworkPolicies, "n0", &name, policy(&name, variant), observed);
             }
             Edit::Namespace(name, variant) => {
                 let name = format!("n{name}");
-                self.set(Watched::Namespaces, "", &name, labelled("", &name, variant), heard);
+                self.set(Watched::Namespaces, "", &name, labelled("", &name, variant), observed);
             }
             Edit::Account(name, variant) => {
                 let name = format!("sa{name}");
-                self.set(Watched::ServiceAccounts, "n0", &name, labelled("n0", &name, variant), heard);
+                self.set(Watched::ServiceAccounts, "n0", &name, labelled("n0", &name, variant), observed);
             }
             Edit::Pod(name, variant) => {
                 let name = format!("pod{name}");
-                self.set(Watched::Pods, "n0", &name, labelled("n0", &name, variant), heard);
+                self.set(Watched::Pods, "n0", &name, labelled("n0", &name, variant), observed);
             }
             Edit::Delete(kind, name) => {
                 let kind = Watched::ALL[kind];
@@ -225,7 +225,7 @@ impl World {
                     Watched::ServiceAccounts => ("n0", "sa"),
                     Watched::Pods => ("n0", "pod"),
                 };
-                self.delete(kind, namespace, &format!("{prefix}{name}"), heard);
+                self.delete(kind, namespace, &format!("{prefix}{name}"), observed);
             }
             Edit::Endpoint(name, present) => {
                 // The second pod has an endpoint with another name than the usual one.
@@ -297,8 +297,8 @@ impl World {
                 }
             };
             match (converted.outcome, self.spec(&key)) {
-                (to_v3::Conversion::Resource(resource), Some(spec)) if spec == kept(&key, resource.clone())["spec"] => {
-                }
+                (to_v3::Conversion::Resource(resource), Some(spec))
+                    if spec == as_stored(&key, resource.clone())["spec"] => {}
                 (to_v3::Conversion::Unusable { substitute: Some(_) }, Some(_))
                 | (to_v3::Conversion::Unusable { substitute: None }, _) => {}
                 (outcome, spec) => wrong.push(format!("{key}: is {spec:?}, should be {outcome:?}")),
@@ -316,13 +316,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_datastore_ends_as_kubernetes_says(steps in prop::collection::vec(step(), 0..80)) {
+    fn the_datastore_converges_to_kubernetes(steps in prop::collection::vec(step(), 0..80)) {
         let mut world = World::new();
         let mut users = BTreeMap::new();
         let mut faults = 0;
         for step in steps {
             match step {
-                Step::Edit(edit, heard) => world.edit(edit, heard, &mut users),
+                Step::Edit(edit, observed) => world.edit(edit, observed, &mut users),
                 Step::Fail(fault) => {
                     faults += 1;
                     world.store.fail_next(fault);
@@ -373,7 +373,7 @@ proptest! {
 }
 
 /// Returns a resource as the datastore stores it.
-fn kept(key: &ResourceKey, mut resource: Json) -> Json {
+fn as_stored(key: &ResourceKey, mut resource: Json) -> Json {
     stored::to_stored(key, &mut resource).expect("to be stored");
     resource
 }
@@ -387,7 +387,7 @@ fn converged() -> World {
 }
 
 #[test]
-fn what_can_no_longer_be_understood_stays_as_it_was() {
+fn an_object_that_becomes_unreadable_stays_as_it_was() {
     let mut world = converged();
     let key = World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p0");
     let before = world.spec(&key);
@@ -469,7 +469,7 @@ fn a_datastore_that_comes_back_is_not_waited_for_until_the_next_period() {
 }
 
 #[test]
-fn what_others_wrote_beside_the_specification_stays() {
+fn fields_of_others_beside_the_specification_stay() {
     let mut world = converged();
     let key = World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p0");
     let mut object = world.store.get(&key).expect("it is there").object;

@@ -142,7 +142,7 @@ fn no_write_without_the_version_that_it_replaces() {
 }
 
 #[test]
-fn a_lease_that_is_deleted_is_nobody_s() {
+fn a_deleted_lease_has_no_holder() {
     let (mut server, now) = (Server::default(), Instant::now());
     let mut a = candidate("a", now);
     server.drive(&mut a, now);
@@ -158,11 +158,11 @@ fn a_lease_that_is_deleted_is_nobody_s() {
 }
 
 /// State of a waiting candidate: end of the wait in true time, request in flight, and its answer.
-type Waiting = (u64, Option<(Request, Fate)>, Option<Answer>);
+type Waiting = (u64, Option<(Request, RequestFaults)>, Option<Answer>);
 
 /// Delays and losses of a request.
 #[derive(Clone, Debug)]
-struct Fate {
+struct RequestFaults {
     /// Delays to the server and back, in milliseconds.
     there: u64,
     back: u64,
@@ -170,10 +170,10 @@ struct Fate {
     answer_lost: bool,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn request_faults() -> impl Strategy<Value = RequestFaults> {
     let delay = || prop_oneof![3 => 0..50u64, 1 => 0..20_000u64];
     (delay(), delay(), prop::bool::weighted(0.15), prop::bool::weighted(0.15))
-        .prop_map(|(there, back, lost, answer_lost)| Fate { there, back, lost, answer_lost })
+        .prop_map(|(there, back, lost, answer_lost)| RequestFaults { there, back, lost, answer_lost })
 }
 
 proptest! {
@@ -183,7 +183,7 @@ proptest! {
     /// different speeds and times. Once the network works, one candidate leads.
     #[test]
     fn never_two_leaders(
-        fates in prop::collection::vec(fate(), 60..150),
+        all_faults in prop::collection::vec(request_faults(), 60..150),
         speeds in prop::collection::vec(0.85..1.15f64, 3),
         pauses in prop::collection::vec((0..3usize, 0..100_000u64, 0..40_000u64), 0..4),
     ) {
@@ -195,7 +195,7 @@ proptest! {
         };
         let mut electors: Vec<LeaderElector> = ["a", "b", "c"].map(|name| candidate(name, start)).into();
         let mut waiting: Vec<Waiting> = vec![(0, None, None); 3];
-        let mut fates = fates.into_iter();
+        let mut all_faults = all_faults.into_iter();
         let mut calm = None;
         for ms in (0..400_000u64).step_by(20) {
             for who in 0..3 {
@@ -207,10 +207,10 @@ proptest! {
                 if ms < *until {
                     continue;
                 }
-                if let Some((request, fate)) = request.take() {
-                    let found = if fate.lost { Answer::Failed } else { server.handle(&request) };
-                    *answer = Some(if fate.answer_lost { Answer::Failed } else { found });
-                    *until = ms + fate.back;
+                if let Some((request, request_faults)) = request.take() {
+                    let found = if request_faults.lost { Answer::Failed } else { server.handle(&request) };
+                    *answer = Some(if request_faults.answer_lost { Answer::Failed } else { found });
+                    *until = ms + request_faults.back;
                     continue;
                 }
                 if let Some(answer) = answer.take() {
@@ -219,12 +219,12 @@ proptest! {
                 match electors[who].next(now, wall(who, ms), 0.3) {
                     Request::Rest(_) => *until = ms + 100,
                     next => {
-                        let fate = fates.next().unwrap_or_else(|| {
+                        let request_faults = all_faults.next().unwrap_or_else(|| {
                             calm.get_or_insert(ms);
-                            Fate { there: 20, back: 20, lost: false, answer_lost: false }
+                            RequestFaults { there: 20, back: 20, lost: false, answer_lost: false }
                         });
-                        *until = ms + fate.there;
-                        *request = Some((next, fate));
+                        *until = ms + request_faults.there;
+                        *request = Some((next, request_faults));
                     }
                 }
             }

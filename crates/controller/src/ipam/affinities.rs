@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_told_again_is_gone() {
+    fn unlisted_affinities_are_removed() {
         let cidr = |text: &str| text.parse::<Cidr>().expect("a network");
         let (a, b) = (cidr("10.0.0.0/26"), cidr("10.0.0.64/26"));
         let mut affinities = Affinities::default();

@@ -11,7 +11,7 @@ use tortie_resources::stored::Revision;
 use super::affinities::Affinities;
 use super::block::{Allocated, Block, Release, TextError, is_windows_handle, sane_handle};
 use super::index::Index;
-use super::leak::{Leak, Place, PodName, Reason, Settled, Written};
+use super::leak::{AddressSlot, Leak, PodName, Reason, Settled, Written};
 use crate::json::field;
 
 /// Number of blocks and handles per write; a few more are possible.
@@ -25,13 +25,13 @@ const BATCH: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     blocks: BTreeMap<Cidr, KnownBlock>,
-    by_node: Index<Box<str>, Place>,
-    by_handle: Index<Box<str>, Place>,
-    by_pod: Index<PodName, Place>,
+    by_node: Index<Box<str>, AddressSlot>,
+    by_handle: Index<Box<str>, AddressSlot>,
+    by_pod: Index<PodName, AddressSlot>,
     /// Blocks that name each node as their owner.
     affine: Index<Box<str>, Cidr>,
     affinities: Affinities,
-    suspects: BTreeMap<Place, Suspect>,
+    suspects: BTreeMap<AddressSlot, Suspect>,
     empty_since: BTreeMap<Cidr, Instant>,
     /// Time since when a block is known to have addresses in cooldown.
     cooling_since: BTreeMap<Cidr, Instant>,
@@ -126,7 +126,7 @@ pub(crate) struct View<'v> {
 
 /// Actions on the addresses of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Verdict {
+pub(crate) struct ReleaseDecision {
     /// Leaks to release.
     pub(crate) leaks: Vec<Leak>,
     /// The node does not exist and none of its addresses is in use: its affinities have to be
@@ -138,7 +138,7 @@ pub(crate) struct Verdict {
 
 /// Action on a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BlockVerdict {
+pub(crate) enum BlockDecision {
     /// Evaluate it again at this time; `None`: when it changes.
     Wait(Option<Instant>),
     /// Release it from this node.
@@ -276,7 +276,7 @@ impl Collector {
         touched.blocks.insert(cidr);
     }
 
-    fn index(&mut self, place: Place, allocation: &Allocation, touched: &mut Touched) {
+    fn index(&mut self, place: AddressSlot, allocation: &Allocation, touched: &mut Touched) {
         self.by_handle.insert(allocation.handle.clone(), place);
         if !allocation.node.is_empty() {
             self.by_node.insert(allocation.node.clone(), place);
@@ -287,7 +287,7 @@ impl Collector {
         }
     }
 
-    fn unindex(&mut self, place: Place, allocation: &Allocation, touched: &mut Touched) {
+    fn unindex(&mut self, place: AddressSlot, allocation: &Allocation, touched: &mut Touched) {
         self.suspects.remove(&place);
         self.by_handle.remove(&allocation.handle, &place);
         if !allocation.node.is_empty() {
@@ -299,7 +299,7 @@ impl Collector {
         }
     }
 
-    fn allocation(&self, (cidr, ordinal): Place) -> Option<&Allocation> {
+    fn allocation(&self, (cidr, ordinal): AddressSlot) -> Option<&Allocation> {
         self.blocks.get(&cidr)?.allocations.get(&ordinal)
     }
 
@@ -324,7 +324,7 @@ impl Collector {
     /// Clears the suspicion of the addresses that a pod may have, even if the pod is gone again
     /// before their evaluation.
     pub(crate) fn clear_suspicions(&mut self, pod: &PodName, may_have: impl Fn(IpAddr) -> bool) {
-        let places: Vec<Place> = self.by_pod.get(pod).copied().collect();
+        let places: Vec<AddressSlot> = self.by_pod.get(pod).copied().collect();
         for place in places {
             if self.allocation(place).is_some_and(|allocation| may_have(allocation.address)) {
                 self.suspects.remove(&place);
@@ -338,9 +338,9 @@ impl Collector {
     }
 
     /// Evaluates the addresses of a node.
-    pub(crate) fn judge_node(&mut self, node: &str, view: View<'_>, now: Instant) -> Verdict {
-        let mut verdict = Verdict::default();
-        let places: Vec<Place> = self.by_node.get(node).copied().collect();
+    pub(crate) fn evaluate_node(&mut self, node: &str, view: View<'_>, now: Instant) -> ReleaseDecision {
+        let mut decision = ReleaseDecision::default();
+        let places: Vec<AddressSlot> = self.by_node.get(node).copied().collect();
         let is_gone = matches!(view.node, NodeState::Leaves { .. } | NodeState::Gone);
         let mut tunnels = Vec::new();
         let mut in_use = false;
@@ -370,31 +370,31 @@ impl Collector {
                 _ if is_gone => Some(Reason::NodeGone),
                 Some(over) if over <= now => Some(Reason::Grace),
                 over => {
-                    verdict.due = verdict.due.into_iter().chain(over).min();
+                    decision.due = decision.due.into_iter().chain(over).min();
                     None
                 }
             };
         }
         // While the Calico node exists, other nodes know its tunnel addresses.
-        verdict.is_abandoned = view.node == NodeState::Gone && !in_use;
+        decision.is_abandoned = view.node == NodeState::Gone && !in_use;
         for place in tunnels {
-            if verdict.is_abandoned {
+            if decision.is_abandoned {
                 self.suspects.insert(place, Suspect { since: now, confirmed: Some(Reason::NodeGone) });
             } else {
                 self.suspects.remove(&place);
             }
         }
-        verdict.leaks = self.leaks(&places);
-        verdict
+        decision.leaks = self.leaks(&places);
+        decision
     }
 
-    fn confirmed(&self, place: Place) -> Option<Reason> {
+    fn confirmed(&self, place: AddressSlot) -> Option<Reason> {
         self.suspects.get(&place)?.confirmed
     }
 
     /// Returns the confirmed leaks at these places with the other addresses of their handles. A
     /// handle with an unconfirmed address is left out.
-    fn leaks(&self, places: &[Place]) -> Vec<Leak> {
+    fn leaks(&self, places: &[AddressSlot]) -> Vec<Leak> {
         let (mut leaks, mut handles, mut blocks) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for place in places.iter().filter(|place| self.confirmed(**place).is_some()) {
             if handles.len() + blocks.len() >= BATCH {
@@ -414,7 +414,7 @@ impl Collector {
     }
 
     /// Returns the leak at a place, if it is confirmed.
-    fn leak(&self, place: Place) -> Option<Leak> {
+    fn leak(&self, place: AddressSlot) -> Option<Leak> {
         let allocation = self.allocation(place)?;
         Some(Leak {
             cidr: place.0,
@@ -432,31 +432,31 @@ impl Collector {
     /// Evaluates a block: released addresses are freed after the cooldown, and the block is
     /// released after it was empty for the grace period, unless it is the only one of its node.
     /// `node` looks up its node.
-    pub(crate) fn judge_block<'n>(
+    pub(crate) fn evaluate_block<'n>(
         &mut self,
         cidr: Cidr,
         node: impl FnOnce(&str) -> NodeState<'n>,
         (grace, cooldown): (Duration, Duration),
         now: Instant,
-    ) -> BlockVerdict {
+    ) -> BlockDecision {
         let known = self.blocks.get(&cidr).filter(|known| known.problem.is_none());
         if known.is_some_and(|known| known.is_deleted) {
-            return BlockVerdict::EndDeletion;
+            return BlockDecision::EndDeletion;
         }
         let is_known = known.is_some() || !self.blocks.contains_key(&cidr);
         let owner = known.and_then(|known| known.node.as_deref());
         if let Some(left) = self.affinities.left_behind(cidr, owner).filter(|_| is_known) {
-            return BlockVerdict::Leave(left);
+            return BlockDecision::Leave(left);
         }
         if self.blocks.get(&cidr).is_some_and(|known| known.cools_down && known.problem.is_none()) {
             self.empty_since.remove(&cidr);
             // Times in blocks have a resolution of one second.
             let over = self.cooling_since.entry(cidr).or_insert(now).checked_add(cooldown + Duration::from_secs(2));
             if over.is_none_or(|over| now < over) {
-                return BlockVerdict::Wait(over);
+                return BlockDecision::Wait(over);
             }
             self.cooling_since.remove(&cidr);
-            return BlockVerdict::EndCooldown;
+            return BlockDecision::EndCooldown;
         }
         self.cooling_since.remove(&cidr);
         let affine = self.blocks.get(&cidr).filter(|known| known.used == 0 && known.problem.is_none());
@@ -467,18 +467,18 @@ impl Collector {
         });
         let Some(owner) = owner else {
             self.empty_since.remove(&cidr);
-            return BlockVerdict::Wait(None);
+            return BlockDecision::Wait(None);
         };
         if grace.is_zero() {
-            return BlockVerdict::Wait(None);
+            return BlockDecision::Wait(None);
         }
         let over = self.empty_since.entry(cidr).or_insert(now).checked_add(grace);
         match over {
             Some(over) if over <= now => {
                 self.releasing.insert(cidr);
-                BlockVerdict::Release(owner)
+                BlockDecision::Release(owner)
             }
-            over => BlockVerdict::Wait(over),
+            over => BlockDecision::Wait(over),
         }
     }
 
@@ -507,7 +507,7 @@ impl Collector {
     }
 
     /// Reports whether an address is suspected of a leak.
-    pub(super) fn is_suspect(&self, place: Place) -> bool {
+    pub(super) fn is_suspect(&self, place: AddressSlot) -> bool {
         self.suspects.contains_key(&place)
     }
 

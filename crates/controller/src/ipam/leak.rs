@@ -9,7 +9,7 @@ use tortie_resources::stored::Revision;
 use super::block::Release;
 
 /// The place of an address: its IPAM block, and its ordinal there.
-pub(crate) type Place = (Cidr, usize);
+pub(crate) type AddressSlot = (Cidr, usize);
 
 /// The names of a pod: its namespace and its own.
 pub(crate) type PodName = (Box<str>, Box<str>);
@@ -40,7 +40,7 @@ pub(crate) struct Leak {
 }
 
 impl Leak {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> AddressSlot {
         (self.cidr, self.release.ordinal)
     }
 }
@@ -53,7 +53,7 @@ pub(crate) struct Settled {
     /// The block and the node of each released address.
     pub(crate) released: Vec<(Cidr, String)>,
     /// The places of addresses that have not leaked.
-    pub(crate) valid: Vec<Place>,
+    pub(crate) valid: Vec<AddressSlot>,
     /// A node that has no blocks any more.
     pub(crate) cleared: Option<String>,
     /// Handles that count too many addresses, and the excess.

@@ -13,7 +13,7 @@ mod stepwise;
 mod transaction;
 
 pub(crate) use block::{affinity_at, block_at, is_leaving};
-pub(crate) use collector::{BlockVerdict, Collector, NodeState, Touched, View};
+pub(crate) use collector::{BlockDecision, Collector, NodeState, Touched, View};
 pub(crate) use leak::{Counts, PodName, Settled};
 pub use metrics::{MetricFamily, MetricKind, metric_families};
 pub(crate) use metrics::{Reclaimed, families};

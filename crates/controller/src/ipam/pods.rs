@@ -52,8 +52,9 @@ impl PodFacts {
 
 fn addresses(pod: &Value) -> PodAddresses {
     let annotation = |name| field(pod, &["metadata", "annotations", name]).as_str();
-    let told = field(pod, &["status", "podIP"]).as_str().is_some_and(|ip| !ip.is_empty());
-    let Some(listed) = field(pod, &["status", "podIPs"]).as_array().filter(|listed| told && !listed.is_empty()) else {
+    let has_ip = field(pod, &["status", "podIP"]).as_str().is_some_and(|ip| !ip.is_empty());
+    let Some(listed) = field(pod, &["status", "podIPs"]).as_array().filter(|listed| has_ip && !listed.is_empty())
+    else {
         return PodAddresses::Unknown;
     };
     let is_deleted = !field(pod, &["metadata", "deletionTimestamp"]).is_null();
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn which_pods_may_have_an_address() {
+    fn pods_that_may_have_an_address() {
         let pod = json!({"spec": {"nodeName": "n1"}, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}});
         // A reported address belongs to the pod, whatever node the block names.
         assert!(may_have(&pod, Some("n1")) && may_have(&pod, None) && may_have(&pod, Some("n2")));

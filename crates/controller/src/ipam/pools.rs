@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_counts_once() {
+    fn reserved_addresses_count_once() {
         let mut pools = Pools::default();
         let reserve = |pools: &mut Pools, name: &str, cidrs: Value| {
             set(pools, ResourceKind::IpReservation, name, &json!({"spec": {"reservedCIDRs": cidrs}}));

@@ -15,7 +15,7 @@ use super::leak::{Counts, Leak, Reason, Settled, Written};
 use super::pods::PodFacts;
 use super::stepwise;
 use super::transaction::{Misfit, TRIES, Transaction, read_block, too_often};
-use crate::access::{Access, JobError, Seen, kubernetes_name};
+use crate::access::{Access, JobError, LiveKind, kubernetes_name};
 
 /// Address task of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn live_node(access: Access<'_>, name: &str) -> Result<LiveNode, JobError> {
         other => other?.object,
     };
     let Some(kubernetes) = kubernetes_name(&node).map(str::to_owned) else { return Ok(LiveNode::Foreign) };
-    let found = access.live.get(Seen::Nodes, "", &kubernetes)?;
+    let found = access.live.get(LiveKind::Nodes, "", &kubernetes)?;
     Ok(if found.is_some() { LiveNode::Exists(kubernetes) } else { LiveNode::Leaves(kubernetes) })
 }
 
@@ -93,7 +93,7 @@ fn is_confirmed(access: Access<'_>, leak: &Leak, nodes: &mut BTreeMap<String, Li
         (LiveNode::Foreign, _) | (LiveNode::Exists(_), Reason::NodeGone) => return Ok(false),
     };
     let Some((namespace, name)) = &leak.pod else { return Ok(*node == LiveNode::Gone) };
-    let pod = access.live.get(Seen::Pods, namespace, name)?;
+    let pod = access.live.get(LiveKind::Pods, namespace, name)?;
     Ok(!pod.is_some_and(|pod| PodFacts::read(&pod).may_have(leak.address, kubernetes)))
 }
 

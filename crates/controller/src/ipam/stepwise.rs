@@ -90,8 +90,8 @@ pub(super) fn decrement(
     let path = handle_path(handle);
     for _ in 0..TRIES {
         let Some(stored) = access.texts.text(&path)? else { return Ok(()) };
-        let kept: Option<Value> = serde_json::from_str(&stored.text).ok();
-        let left = kept.filter(|kept| !is_deleted(kept)).and_then(|kept| less(&kept, counts));
+        let object: Option<Value> = serde_json::from_str(&stored.text).ok();
+        let left = object.filter(|object| !is_deleted(object)).and_then(|object| less(&object, counts));
         let Some(left) = left else { return Ok(()) };
         let text = (!has_nothing(&left)).then(|| left.to_string());
         let is_update = text.is_some();

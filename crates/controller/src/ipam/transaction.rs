@@ -13,8 +13,8 @@ use crate::access::{Access, JobError};
 /// The number of attempts at a write that conflicts with the writes of other processes.
 pub(super) const TRIES: usize = 8;
 
-pub(super) fn too_often(what: &str) -> JobError {
-    StoreError::Unavailable(format!("{what}: other processes keep changing the entries").into()).into()
+pub(super) fn too_often(subject: &str) -> JobError {
+    StoreError::Unavailable(format!("{subject}: other processes keep changing the entries").into()).into()
 }
 
 /// An entry of the datastore that cannot be read.

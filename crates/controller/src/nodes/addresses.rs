@@ -11,7 +11,7 @@ use super::followed::Followed;
 use super::task::Item;
 use crate::Observed;
 use crate::ipam::{
-    BlockVerdict, Collector, Counts, MetricFamily, NodeState, PodFacts, PodName, Pools, Reclaimed, ReleaseTask,
+    BlockDecision, Collector, Counts, MetricFamily, NodeState, PodFacts, PodName, Pools, Reclaimed, ReleaseTask,
     Settled, Touched, View, affinity_at, block_at, families, is_leaving,
 };
 use crate::json::field;
@@ -146,15 +146,15 @@ impl Addresses {
             Some(pod) => pod.may_have(address, node),
             None => !pods.is_complete(),
         };
-        let verdict = self.collector.judge_node(name, View { node, may_have: &may_have, grace }, now);
-        let task = if !verdict.leaks.is_empty() {
-            Some(ReleaseTask::Leaks { leaks: verdict.leaks, cooldown })
-        } else if verdict.is_abandoned {
+        let decision = self.collector.evaluate_node(name, View { node, may_have: &may_have, grace }, now);
+        let task = if !decision.leaks.is_empty() {
+            Some(ReleaseTask::Leaks { leaks: decision.leaks, cooldown })
+        } else if decision.is_abandoned {
             Some(ReleaseTask::Node { node: name.to_owned(), blocks: self.collector.blocks_of(name) })
         } else {
             None
         };
-        (task, verdict.due)
+        (task, decision.due)
     }
 
     /// Returns the task for a block, and the time of the next evaluation. `node` looks up a node.
@@ -166,13 +166,13 @@ impl Addresses {
         now: Instant,
     ) -> (Option<ReleaseTask>, Option<Instant>) {
         let Some(cooldown) = self.cooldown.filter(|_| self.is_ready) else { return (None, None) };
-        match self.collector.judge_block(cidr, node, (grace, cooldown), now) {
-            BlockVerdict::Wait(due) => (None, due),
-            BlockVerdict::Release(node) | BlockVerdict::Leave(node) => {
+        match self.collector.evaluate_block(cidr, node, (grace, cooldown), now) {
+            BlockDecision::Wait(due) => (None, due),
+            BlockDecision::Release(node) | BlockDecision::Leave(node) => {
                 (Some(ReleaseTask::Block { cidr, node: node.into() }), None)
             }
-            BlockVerdict::EndDeletion => (Some(ReleaseTask::EndDeletion { cidr }), None),
-            BlockVerdict::EndCooldown => (Some(ReleaseTask::EndCooldown { cidr, cooldown }), None),
+            BlockDecision::EndDeletion => (Some(ReleaseTask::EndDeletion { cidr }), None),
+            BlockDecision::EndCooldown => (Some(ReleaseTask::EndCooldown { cidr, cooldown }), None),
         }
     }
 

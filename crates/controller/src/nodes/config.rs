@@ -168,8 +168,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn wrong(&mut self, place: &str, name: &str, what: &str, value: &Value) {
-        self.problems.push(format!("KubeControllersConfiguration/default: {place}.{name}: {what}: {value}"));
+    fn wrong(&mut self, place: &str, name: &str, message: &str, value: &Value) {
+        self.problems.push(format!("KubeControllersConfiguration/default: {place}.{name}: {message}: {value}"));
     }
 
     /// Reads `Enabled` or `Disabled`; `None` for any other value.

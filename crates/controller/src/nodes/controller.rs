@@ -13,12 +13,12 @@ use super::addresses::Addresses;
 use super::config::{self, NodeConfig, Overrides};
 use super::custom::CustomResources;
 use super::followed::{Followed, NodeFacts};
-use super::kept::{self, KeptEndpoints};
 use super::labels::LabelsError;
+use super::stored_endpoints::{self, StoredEndpoints};
 use super::task::{Done, Item, Job, Task, is_as_wanted};
 use super::{host_endpoints, labels};
 use crate::Observed;
-use crate::access::{JobError, Seen, kubernetes_name};
+use crate::access::{JobError, LiveKind, kubernetes_name};
 use crate::ipam::{MetricFamily, NodeState, ReleaseTask};
 use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Watch event of the datastore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept<'k> {
+pub enum StoredEvent<'k> {
     /// A list begins: all entries follow, also known ones.
     ListBegins,
     /// An entry exists.
@@ -83,12 +83,12 @@ pub struct NodeController {
     /// Custom resources, if Kubernetes is the datastore.
     custom: Option<CustomResources>,
     /// Calico nodes; null for an unreadable one.
-    kept_nodes: BTreeMap<String, Value>,
+    stored_nodes: BTreeMap<String, Value>,
     /// Names of Calico nodes by Kubernetes node.
     named: BTreeMap<String, BTreeSet<String>>,
-    endpoints: KeptEndpoints,
+    endpoints: StoredEndpoints,
     addresses: Addresses,
-    kept_synced: bool,
+    stored_synced: bool,
     /// During a list: known resources that the list has not contained so far.
     unmentioned: Option<BTreeSet<ResourceKey>>,
     leads: bool,
@@ -112,7 +112,7 @@ enum Configured {
 
 impl NodeController {
     /// Prefixes of the datastore entries that the caller has to pass to
-    /// [`NodeController::observe_kept`].
+    /// [`NodeController::observe_stored`].
     pub const PREFIXES: [&'static str; 9] = [
         "/calico/ipam/v2/assignment/",
         "/calico/ipam/v2/config",
@@ -137,11 +137,11 @@ impl NodeController {
             configured: Configured::Unknown,
             nodes: Followed::default(),
             custom,
-            kept_nodes: BTreeMap::new(),
+            stored_nodes: BTreeMap::new(),
             named: BTreeMap::new(),
-            endpoints: KeptEndpoints::default(),
+            endpoints: StoredEndpoints::default(),
             addresses: Addresses::default(),
-            kept_synced: false,
+            stored_synced: false,
             unmentioned: None,
             leads: false,
             began: false,
@@ -153,15 +153,15 @@ impl NodeController {
         };
         if controller.custom.is_some() {
             // The first lists of all kinds count as one list.
-            controller.observe_kept(Kept::ListBegins);
+            controller.observe_stored(StoredEvent::ListBegins);
         }
         controller
     }
 
     /// Records a watch event of Kubernetes.
-    pub fn observe(&mut self, kind: Seen, observed: Observed<'_>) {
+    pub fn observe(&mut self, kind: LiveKind, observed: Observed<'_>) {
         match kind {
-            Seen::Nodes => {
+            LiveKind::Nodes => {
                 let changed = self.nodes.observe(observed, NodeFacts::read);
                 if self.custom.is_some() {
                     self.observe_node(observed);
@@ -176,7 +176,7 @@ impl NodeController {
                     }
                 }
             }
-            Seen::Pods => {
+            LiveKind::Pods => {
                 let items = self.addresses.observe_pods(observed);
                 self.add_all(items);
             }
@@ -184,18 +184,18 @@ impl NodeController {
     }
 
     /// Records a watch event of the datastore.
-    pub fn observe_kept(&mut self, kept: Kept<'_>) {
-        match kept {
-            Kept::ListBegins => {
+    pub fn observe_stored(&mut self, stored: StoredEvent<'_>) {
+        match stored {
+            StoredEvent::ListBegins => {
                 let key = |kind| move |name: &String| ResourceKey::new(kind, "", name.as_str()).ok();
-                let nodes = self.kept_nodes.keys().filter_map(key(ResourceKind::Node));
+                let nodes = self.stored_nodes.keys().filter_map(key(ResourceKind::Node));
                 let endpoints = self.endpoints.names().filter_map(key(ResourceKind::HostEndpoint));
                 let mut known: BTreeSet<ResourceKey> = nodes.chain(endpoints).chain(self.addresses.keys()).collect();
                 known.extend(configuration_key());
                 self.addresses.list_begins();
                 self.unmentioned = Some(known);
             }
-            Kept::Text { path, text, revision } => {
+            StoredEvent::Text { path, text, revision } => {
                 if let Some(items) = self.addresses.set_path(path, Some((text, revision))) {
                     self.add_all(items);
                     return;
@@ -204,40 +204,40 @@ impl NodeController {
                 if let Some(unmentioned) = &mut self.unmentioned {
                     unmentioned.remove(&key);
                 }
-                let object = kept::object(&key, text, revision);
+                let object = stored_endpoints::object(&key, text, revision);
                 self.set(&key, Some((object.unwrap_or_default(), revision)));
             }
-            Kept::Deleted { path } => {
+            StoredEvent::Deleted { path } => {
                 if let Some(items) = self.addresses.set_path(path, None) {
                     self.add_all(items);
                 } else if let Some(key) = ResourceKey::from_path(path) {
                     self.set(&key, None);
                 }
             }
-            Kept::ListEnds => {
+            StoredEvent::ListEnds => {
                 for key in self.unmentioned.take().unwrap_or_default() {
                     self.set(&key, None);
                 }
                 let items = self.addresses.list_ends();
                 self.add_all(items);
-                self.kept_synced = true;
+                self.stored_synced = true;
             }
         }
     }
 
-    fn set(&mut self, key: &ResourceKey, kept: Option<(Value, Revision)>) {
+    fn set(&mut self, key: &ResourceKey, stored: Option<(Value, Revision)>) {
         match key.kind() {
-            ResourceKind::Node => self.set_node(key.name(), kept.map(|(object, _)| object)),
+            ResourceKind::Node => self.set_node(key.name(), stored.map(|(object, _)| object)),
             ResourceKind::HostEndpoint => {
-                for node in self.endpoints.set(key.name(), kept) {
+                for node in self.endpoints.set(key.name(), stored) {
                     self.add(Item::HostEndpoints(node));
                 }
             }
             ResourceKind::KubeControllersConfiguration if key.name() == "default" => {
-                self.configure(kept.map(|(object, _)| object));
+                self.configure(stored.map(|(object, _)| object));
             }
             _ => {
-                if self.addresses.set_resource(key, kept.as_ref().map(|(object, _)| object)) {
+                if self.addresses.set_resource(key, stored.as_ref().map(|(object, _)| object)) {
                     self.began = false;
                 }
             }
@@ -245,10 +245,10 @@ impl NodeController {
     }
 
     fn set_node(&mut self, name: &str, object: Option<Value>) {
-        if self.kept_nodes.get(name) == object.as_ref() {
+        if self.stored_nodes.get(name) == object.as_ref() {
             return;
         }
-        if let Some(before) = self.kept_nodes.remove(name)
+        if let Some(before) = self.stored_nodes.remove(name)
             && let Some(kubernetes) = kubernetes_name(&before)
             && let Some(names) = self.named.get_mut(kubernetes)
         {
@@ -261,7 +261,7 @@ impl NodeController {
             if let Some(kubernetes) = kubernetes_name(&object) {
                 self.named.entry(kubernetes.to_owned()).or_default().insert(name.to_owned());
             }
-            self.kept_nodes.insert(name.to_owned(), object);
+            self.stored_nodes.insert(name.to_owned(), object);
         }
         self.add(Item::Node(name.to_owned()));
         self.add(Item::HostEndpoints(name.to_owned()));
@@ -333,14 +333,14 @@ impl NodeController {
         self.leads
     }
 
-    fn knows_all(&self) -> bool {
-        self.kept_synced && self.nodes.synced() && self.addresses.pods_synced()
+    fn is_synced(&self) -> bool {
+        self.stored_synced && self.nodes.synced() && self.addresses.pods_synced()
     }
 
-    fn look_at_everything(&mut self, now: Instant) {
+    fn queue_everything(&mut self, now: Instant) {
         self.began = true;
         self.again_at = Some(now + PERIOD);
-        let nodes = self.kept_nodes.keys().cloned();
+        let nodes = self.stored_nodes.keys().cloned();
         let items: Vec<Item> = std::iter::once(Item::Configuration)
             .chain(nodes.clone().map(Item::Node))
             .chain(nodes.map(Item::HostEndpoints))
@@ -354,11 +354,11 @@ impl NodeController {
 
     /// Returns the next action of a worker.
     pub fn next(&mut self, now: Instant) -> Next {
-        if !self.leads || !self.knows_all() {
+        if !self.leads || !self.is_synced() {
             return Next::Wait(None);
         }
         if !self.began || self.again_at.is_some_and(|at| at <= now) {
-            self.look_at_everything(now);
+            self.queue_everything(now);
         }
         while let Some(item) = self.queue.take(now) {
             match self.task(&item, now) {
@@ -405,8 +405,8 @@ impl NodeController {
             // The Calico node is the Kubernetes node.
             return Ok(None);
         }
-        let Some(kept) = self.kept_nodes.get(name) else { return Ok(None) };
-        let Some(kubernetes) = kubernetes_name(kept) else { return Ok(None) };
+        let Some(stored) = self.stored_nodes.get(name) else { return Ok(None) };
+        let Some(kubernetes) = kubernetes_name(stored) else { return Ok(None) };
         let (node, kubernetes_node) = (name.to_owned(), kubernetes.to_owned());
         let Some(facts) = self.nodes.get("", kubernetes) else {
             let gone = self.nodes.is_complete();
@@ -416,7 +416,7 @@ impl NodeController {
             return Ok(None);
         }
         let labels = facts.labels.as_ref().ok_or(LabelsError::OfKubernetes)?;
-        let is_different = labels::synced(kept, labels)?.is_some();
+        let is_different = labels::synced(stored, labels)?.is_some();
         Ok(is_different.then(|| Task::Labels { node, kubernetes: kubernetes_node, labels: labels.clone() }))
     }
 
@@ -424,7 +424,7 @@ impl NodeController {
     fn addresses_task(&mut self, item: &Item, now: Instant) -> Option<ReleaseTask> {
         let grace = self.config.leak_grace;
         let may_be_unknown = self.may_have_more_nodes();
-        let state = |name: &str| match node_state(&self.kept_nodes, &self.nodes, name) {
+        let state = |name: &str| match node_state(&self.stored_nodes, &self.nodes, name) {
             NodeState::Gone if may_be_unknown => NodeState::Foreign,
             state => state,
         };
@@ -442,13 +442,13 @@ impl NodeController {
 
     fn endpoints_task(&self, node: &str) -> Option<Task> {
         let config = &self.config.host_endpoints;
-        let kept = self.kept_nodes.get(node);
-        if kept.is_some_and(Value::is_null) || kept.is_none() && self.may_have_more_nodes() {
+        let stored = self.stored_nodes.get(node);
+        if stored.is_some_and(Value::is_null) || stored.is_none() && self.may_have_more_nodes() {
             return None;
         }
-        let wanted = kept.map(|kept| host_endpoints::wanted(node, kept, config)).unwrap_or_default();
+        let wanted = stored.map(|stored| host_endpoints::wanted(node, stored, config)).unwrap_or_default();
         // Host endpoints of an invalid template stay.
-        let may_delete = kept.is_none() || !config.is_incomplete;
+        let may_delete = stored.is_none() || !config.is_incomplete;
         let unwanted: Vec<(String, Revision)> = self
             .endpoints
             .of_node(node)
@@ -457,8 +457,8 @@ impl NodeController {
             .collect();
         let differs = |(name, endpoint): &(String, Value)| {
             let key = ResourceKey::new(ResourceKind::HostEndpoint, "", name.as_str());
-            let kept = self.endpoints.get(name);
-            !key.is_ok_and(|key| kept.is_some_and(|kept| is_as_wanted(&key, &kept.object, endpoint)))
+            let stored = self.endpoints.get(name);
+            !key.is_ok_and(|key| stored.is_some_and(|stored| is_as_wanted(&key, &stored.object, endpoint)))
         };
         let wanted: Vec<(String, Value)> = wanted.into_iter().filter(differs).collect();
         (!wanted.is_empty() || !unwanted.is_empty()).then_some(Task::HostEndpoints { wanted, unwanted })
@@ -502,10 +502,10 @@ impl NodeController {
     /// Returns the metrics of allocated and leaked addresses; none before the initial sync.
     #[must_use]
     pub fn address_metrics(&self) -> Vec<MetricFamily> {
-        if !self.knows_all() {
+        if !self.is_synced() {
             return Vec::new();
         }
-        let nodes: Vec<&str> = self.kept_nodes.keys().map(String::as_str).collect();
+        let nodes: Vec<&str> = self.stored_nodes.keys().map(String::as_str).collect();
         self.addresses.metrics(&nodes)
     }
 
@@ -518,7 +518,7 @@ impl NodeController {
     /// Reports whether the initial sync is complete and, on the leader, the first pass has begun.
     #[must_use]
     pub fn in_sync(&self) -> bool {
-        self.knows_all() && (!self.leads || self.began)
+        self.is_synced() && (!self.leads || self.began)
     }
 
     /// Returns the current problems.
@@ -531,8 +531,8 @@ impl NodeController {
 }
 
 /// Returns the state of a Calico node, as far as it is known.
-fn node_state<'n>(kept: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
-    let Some(node) = kept.get(name) else { return NodeState::Gone };
+fn node_state<'n>(stored: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
+    let Some(node) = stored.get(name) else { return NodeState::Gone };
     let Some(kubernetes) = kubernetes_name(node) else { return NodeState::Foreign };
     match nodes.get("", kubernetes) {
         Some(facts) => NodeState::Exists { kubernetes, migrates: facts.migrates },

@@ -51,7 +51,7 @@ impl CustomKind {
 
 /// New text at a path; without a text, the entry is deleted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct EntryChange {
     pub(super) path: String,
     pub(super) text: Option<(String, Revision)>,
 }
@@ -65,7 +65,7 @@ pub(super) struct CustomResources {
 
 #[derive(Debug, Default)]
 struct List {
-    known: BTreeMap<Box<str>, Known>,
+    known: BTreeMap<Box<str>, KnownObject>,
     /// During a list: known objects that the list has not contained so far.
     unmentioned: Option<BTreeSet<Box<str>>>,
     /// An object has no usable name, so no object counts as missing.
@@ -74,7 +74,7 @@ struct List {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownObject {
     /// Path in etcd; `None` if etcd would not have the object.
     path: Option<String>,
     revision: Revision,
@@ -83,7 +83,7 @@ struct Known {
 
 impl CustomResources {
     /// Records an event and returns the changed entries.
-    pub(super) fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<Told> {
+    pub(super) fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<EntryChange> {
         self.lists.entry(kind).or_default().observe(kind, observed)
     }
 
@@ -109,7 +109,7 @@ impl CustomResources {
 }
 
 impl List {
-    fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<Told> {
+    fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<EntryChange> {
         match observed {
             Observed::ListBegins => {
                 self.unmentioned = Some(self.known.keys().cloned().collect());
@@ -129,12 +129,12 @@ impl List {
         }
     }
 
-    fn remove(&mut self, name: &str) -> Option<Told> {
+    fn remove(&mut self, name: &str) -> Option<EntryChange> {
         let path = self.known.remove(name)?.path?;
-        Some(Told { path, text: None })
+        Some(EntryChange { path, text: None })
     }
 
-    fn set(&mut self, kind: CustomKind, json: &str) -> Vec<Told> {
+    fn set(&mut self, kind: CustomKind, json: &str) -> Vec<EntryChange> {
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         let Some(name) = field(&object, &["metadata", "name"]).as_str().filter(|name| !name.is_empty()) else {
             self.is_incomplete = true;
@@ -159,11 +159,11 @@ impl List {
         let before = known.path.take();
         // Versions decrease when a backup is restored; the known entry is then deleted first.
         let is_stale = !is_known || revision < known.revision;
-        let mut told: Vec<Told> =
-            before.filter(|_| is_stale).map(|path| Told { path, text: None }).into_iter().collect();
-        told.extend(path.clone().map(|path| Told { path, text: Some((text, revision)) }));
-        *known = Known { path, revision, problem };
-        told
+        let mut changes: Vec<EntryChange> =
+            before.filter(|_| is_stale).map(|path| EntryChange { path, text: None }).into_iter().collect();
+        changes.extend(path.clone().map(|path| EntryChange { path, text: Some((text, revision)) }));
+        *known = KnownObject { path, revision, problem };
+        changes
     }
 }
 
@@ -200,32 +200,32 @@ mod tests {
         json!({"metadata": {"name": "10-0-0-0-26", "resourceVersion": version}, "spec": {"cidr": cidr}}).to_string()
     }
 
-    fn told(path: &str, text: Option<(&str, i64)>) -> Told {
+    fn change(path: &str, text: Option<(&str, i64)>) -> EntryChange {
         let text = text.map(|(text, version)| (text.to_owned(), Revision(version)));
-        Told { path: path.into(), text }
+        EntryChange { path: path.into(), text }
     }
 
     #[test]
-    fn lists_are_told_as_what_has_changed() {
+    fn lists_are_observed_as_changes() {
         let mut custom = CustomResources::default();
         let text = r#"{"cidr":"10.0.0.0/26"}"#;
         let mut list = |items: &[&str]| {
-            let mut told = custom.observe(BLOCKS, Observed::ListBegins);
+            let mut changes = custom.observe(BLOCKS, Observed::ListBegins);
             for item in items {
-                told.extend(custom.observe(BLOCKS, Observed::Listed(item)));
+                changes.extend(custom.observe(BLOCKS, Observed::Listed(item)));
             }
-            told.extend(custom.observe(BLOCKS, Observed::ListEnds));
-            told
+            changes.extend(custom.observe(BLOCKS, Observed::ListEnds));
+            changes
         };
-        let now = |version| told(PATH, Some((text, version)));
+        let now = |version| change(PATH, Some((text, version)));
         assert_eq!(list(&[&block("5", "10.0.0.0/26")]), [now(5)]);
         assert_eq!(list(&[&block("5", "10.0.0.0/26")]), []);
         assert_eq!(list(&[&block("7", "10.0.0.0/26")]), [now(7)]);
         // A backup was restored.
-        assert_eq!(list(&[&block("6", "10.0.0.0/26")]), [told(PATH, None), now(6)]);
+        assert_eq!(list(&[&block("6", "10.0.0.0/26")]), [change(PATH, None), now(6)]);
         // An object without a name may be any object, so that none is deleted.
         assert_eq!(list(&["{}"]), []);
-        assert_eq!(list(&[]), [told(PATH, None)]);
+        assert_eq!(list(&[]), [change(PATH, None)]);
         assert_eq!(list(&[]), []);
         assert!(!custom.synced());
         for kind in CustomKind::ALL.into_iter().filter(|kind| !kind.is_optional()) {
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_a_problem() {
+    fn an_unreadable_object_is_a_problem() {
         let mut custom = CustomResources::default();
         custom.observe(BLOCKS, Observed::Changed(&block("5", "10.0.0.0/26")));
         // The entry keeps its last text.
         assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("x", "10.0.0.0/26"))), []);
         assert_eq!(custom.problems().count(), 1);
         // The name does not match the block, so the object has no entry.
-        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("6", "10.0.0.64/26"))), [told(PATH, None)]);
+        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("6", "10.0.0.64/26"))), [change(PATH, None)]);
         assert_eq!(
             custom.problems().collect::<Vec<_>>(),
             ["ipamblocks/10-0-0-0-26: metadata.name: is not `10-0-0-64-26`, as the object would be called"]
@@ -254,9 +254,9 @@ mod tests {
             "annotations": {"projectcalico.org/metadata": "{"}}});
         let path = "/calico/resources/v3/projectcalico.org/hostendpoints/h";
         let unreadable = custom.observe(ENDPOINTS, Observed::Changed(&endpoint.to_string()));
-        assert_eq!(unreadable, [told(path, Some(("", 9)))]);
+        assert_eq!(unreadable, [change(path, Some(("", 9)))]);
         assert_eq!(custom.problems().count(), 2);
         let deleted = custom.observe(ENDPOINTS, Observed::Deleted { namespace: "", name: "h" });
-        assert_eq!((deleted, custom.problems().count()), (vec![told(path, None)], 1));
+        assert_eq!((deleted, custom.problems().count()), (vec![change(path, None)], 1));
     }
 }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_name_means_that_nothing_is_missing() {
+    fn an_object_without_a_name_prevents_deletions() {
         let mut followed = Followed::default();
         let read = |_: &Value| ();
         followed.observe(Observed::Changed(r#"{"metadata": {"name": "a"}}"#), read);

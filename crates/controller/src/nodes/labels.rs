@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn without_knowing_what_came_from_kubernetes_nothing_changes() {
+    fn without_the_record_of_labels_from_kubernetes_nothing_changes() {
         let node = json!({"metadata": {"labels": {"a": "b"}, "annotations": {ANNOTATION: "{"}}});
         assert!(synced(&node, &labels(&[])).is_err());
         assert_eq!(synced(&json!({"metadata": {}}), &labels(&[])).expect("it can be"), None);

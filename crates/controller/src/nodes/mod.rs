@@ -7,13 +7,13 @@ mod controller;
 mod custom;
 mod followed;
 mod host_endpoints;
-mod kept;
 mod labels;
+mod stored_endpoints;
 mod task;
 
 pub use config::Overrides;
-pub use controller::{Kept, Next, NodeController};
+pub use controller::{Next, NodeController, StoredEvent};
 pub use custom::CustomKind;
 pub use task::{Done, Job};
 
-pub use crate::access::{Access, JobError, LiveError, LiveObjects, Seen};
+pub use crate::access::{Access, JobError, LiveError, LiveKind, LiveObjects};

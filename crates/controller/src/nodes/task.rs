@@ -10,7 +10,7 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use super::host_endpoints::is_ours;
 use super::{config, labels};
-use crate::access::{Access, JobError, Seen, kubernetes_name};
+use crate::access::{Access, JobError, LiveKind, kubernetes_name};
 use crate::ipam::{ReleaseTask, Settled};
 use crate::json::{field, set};
 use crate::same::same;
@@ -180,7 +180,7 @@ fn delete_node(access: Access<'_>, node: &str, kubernetes: &str, done: &mut Done
         other => other?,
     };
     let is_gone =
-        kubernetes_name(&object) == Some(kubernetes) && access.live.get(Seen::Nodes, "", kubernetes)?.is_none();
+        kubernetes_name(&object) == Some(kubernetes) && access.live.get(LiveKind::Nodes, "", kubernetes)?.is_none();
     if is_gone { delete(access, &key, revision, done) } else { Ok(()) }
 }
 
@@ -213,10 +213,10 @@ fn make_endpoint(access: Access<'_>, key: &ResourceKey, wanted: &Value, done: &m
 const PARTS: [&[&str]; 3] = [&["metadata", "labels"], &["metadata", "annotations"], &["spec"]];
 
 /// Reports whether a stored host endpoint equals the stored form of the wanted one.
-pub(super) fn is_as_wanted(key: &ResourceKey, kept: &Value, wanted: &Value) -> bool {
+pub(super) fn is_as_wanted(key: &ResourceKey, stored: &Value, wanted: &Value) -> bool {
     let mut form = wanted.clone();
     let formed = stored::to_stored(key, &mut form);
-    formed.is_ok() && PARTS.iter().all(|part| same(field(kept, part), field(&form, part)))
+    formed.is_ok() && PARTS.iter().all(|part| same(field(stored, part), field(&form, part)))
 }
 
 fn delete(access: Access<'_>, key: &ResourceKey, revision: Revision, done: &mut Done) -> Result<(), JobError> {

@@ -47,7 +47,7 @@ pub(super) fn run(config: ElectorConfig, shared: &Shared, client: &Client) {
     if let Some(released) = elector.release(Instant::now(), SystemTime::now()) {
         match lease.ask(&Request::Update(released)).1 {
             None => tracing::info!("the lease is given up"),
-            Some(why) => tracing::warn!("the lease cannot be given up: {why}"),
+            Some(why) => tracing::warn!(%why, "the lease cannot be given up"),
         }
     }
 }

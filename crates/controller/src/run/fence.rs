@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_leads_writes() {
+    fn only_the_leader_writes() {
         let key = ResourceKey::new(ResourceKind::Tier, "", "t").expect("a key");
         let fence = Fence::closed();
         let store = Fenced::new(Box::new(MemoryStore::default()), fence.clone());

@@ -23,11 +23,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::elector::ElectorConfig;
-use crate::nodes::{self, Access, Kept, LiveError, LiveObjects, NodeController, Overrides, Seen};
+use crate::nodes::{self, Access, LiveError, LiveKind, LiveObjects, NodeController, Overrides, StoredEvent};
 use crate::{Controller, Job, Next, Observed, Status, Watched};
 use serde_json::Value;
 use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
-use tortie_datastore::store::etcd::{EtcdFeed, Heard};
+use tortie_datastore::store::etcd::{EtcdEvent, EtcdFeed};
 use tortie_net::with_causes;
 
 pub use answers::example_metrics;
@@ -188,10 +188,10 @@ impl Running {
             let mut state = self.shared.lock();
             let now: BTreeSet<String> = state.problems().into_iter().collect();
             for problem in now.difference(&state.reported) {
-                tracing::warn!("{problem}");
+                tracing::warn!(%problem, "problem of the controller");
             }
             for problem in state.reported.difference(&now) {
-                tracing::info!("no longer: {problem}");
+                tracing::info!(%problem, "problem of the controller resolved");
             }
             state.reported = now;
         }
@@ -271,14 +271,14 @@ fn observe(shared: &Shared, reflector: &Reflector) {
             continue;
         };
         let mut state = shared.lock();
-        state.hear(list, &event);
+        state.handle_event(list, &event);
         drop(state);
         shared.changed.notify_all();
     }
 }
 
 impl State {
-    fn hear(&mut self, list: usize, event: &Event) {
+    fn handle_event(&mut self, list: usize, event: &Event) {
         let Some((listener, _, unheard)) = self.followed.get_mut(list) else { return };
         let listener = *listener;
         match event {
@@ -319,8 +319,8 @@ impl State {
         }
         match listener {
             Listener::Policies(_) => {}
-            Listener::Pods => self.nodes.observe(Seen::Pods, observed),
-            Listener::Nodes => self.nodes.observe(Seen::Nodes, observed),
+            Listener::Pods => self.nodes.observe(LiveKind::Pods, observed),
+            Listener::Nodes => self.nodes.observe(LiveKind::Nodes, observed),
             Listener::Custom(kind) => self.nodes.observe_custom(kind, observed),
         }
     }
@@ -329,22 +329,22 @@ impl State {
 /// Receives the events of the datastore until the controller stops.
 fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
     loop {
-        let heard = feed.next(PATIENCE);
+        let event = feed.next(PATIENCE);
         let mut state = shared.lock();
         if state.stopped {
             return;
         }
-        let Some(heard) = heard else { continue };
+        let Some(event) = event else { continue };
         state.unfed = None;
-        match &heard {
-            Heard::ListBegins => state.nodes.observe_kept(Kept::ListBegins),
-            Heard::Listed(text) | Heard::Changed(text) => {
+        match &event {
+            EtcdEvent::ListBegins => state.nodes.observe_stored(StoredEvent::ListBegins),
+            EtcdEvent::Listed(text) | EtcdEvent::Changed(text) => {
                 let (path, revision) = (&*text.path, text.revision);
-                state.nodes.observe_kept(Kept::Text { path, text: &text.text, revision });
+                state.nodes.observe_stored(StoredEvent::Text { path, text: &text.text, revision });
             }
-            Heard::ListEnds(_) => state.nodes.observe_kept(Kept::ListEnds),
-            Heard::Deleted { path, .. } => state.nodes.observe_kept(Kept::Deleted { path }),
-            Heard::Unavailable(why) => state.unfed = Some(why.clone()),
+            EtcdEvent::ListEnds(_) => state.nodes.observe_stored(StoredEvent::ListEnds),
+            EtcdEvent::Deleted { path, .. } => state.nodes.observe_stored(StoredEvent::Deleted { path }),
+            EtcdEvent::Unavailable(why) => state.unfed = Some(why.clone()),
         }
         drop(state);
         shared.changed.notify_all();
@@ -355,10 +355,10 @@ fn follow_datastore(shared: &Shared, mut feed: EtcdFeed) {
 struct Live(Client);
 
 impl LiveObjects for Live {
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
+    fn get(&self, kind: LiveKind, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         let resource = match kind {
-            Seen::Nodes => ApiResource::NODES,
-            Seen::Pods => ApiResource::PODS,
+            LiveKind::Nodes => ApiResource::NODES,
+            LiveKind::Pods => ApiResource::PODS,
         };
         match self.0.get(resource, namespace, name) {
             Ok(object) => Ok(Some(object)),
@@ -404,7 +404,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                 let result = job.run(store);
                 match &result {
                     Ok(done) => report(&job, done.created, done.updated, done.deleted),
-                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "not written"),
+                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "objects not written"),
                 }
                 let mut state = shared.lock();
                 if let Some(controller) = &mut state.controller {
@@ -421,7 +421,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
                         }
                         report(&job, done.created, done.updated, done.deleted);
                     }
-                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "not written"),
+                    Err(error) => tracing::debug!(object = %job, error = %with_causes(error), "objects not written"),
                 }
                 let mut state = shared.lock();
                 state.nodes.done(job, result, Instant::now());
@@ -435,7 +435,7 @@ fn work(shared: &Shared, store: &Fenced, live: &Live) {
 
 fn report(object: &dyn std::fmt::Display, created: usize, updated: usize, deleted: usize) {
     if created + updated + deleted > 0 {
-        tracing::info!(%object, created, updated, deleted, "written");
+        tracing::info!(%object, created, updated, deleted, "objects written");
     }
 }
 

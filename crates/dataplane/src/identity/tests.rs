@@ -19,7 +19,7 @@ fn unreadable(table: Table, family: Family, why: &str) -> DataplaneProblem {
 }
 
 #[test]
-fn the_same_problem_keeps_its_identity_whatever_programs_print_and_however_often_it_was_tried() {
+fn identity_is_independent_of_program_output_and_attempts() {
     let sysctl = |why: &str| DataplaneProblem::Sysctl {
         path: SysctlPath::new("net/ipv4/ip_forward").expect("plain"),
         error: KernelError::Failed(why.into()),
@@ -52,7 +52,7 @@ fn problems_of_different_objects_differ() {
 }
 
 #[test]
-fn problems_are_told_in_plain_words() {
+fn problems_are_described_in_plain_words() {
     let text = with_causes(&refused(Family::V4, "cali-pi-x", 2, "exit code 4: line 7 failed"));
     assert_eq!(
         text,

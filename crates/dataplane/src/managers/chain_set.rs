@@ -52,10 +52,10 @@ impl MapSet {
         let members = members.into_iter().map(|(table, map, key, verdict)| ((table, map, key), verdict)).collect();
         let old = std::mem::replace(&mut self.members, members);
         for place in old.keys().filter(|place| !self.members.contains_key(place)) {
-            output.lead(place.0, place.1, place.2, None);
+            output.set_verdict(place.0, place.1, place.2, None);
         }
         for (place, verdict) in self.members.iter().filter(|(place, verdict)| old.get(place) != Some(verdict)) {
-            output.lead(place.0, place.1, place.2, Some(*verdict));
+            output.set_verdict(place.0, place.1, place.2, Some(*verdict));
         }
     }
 }

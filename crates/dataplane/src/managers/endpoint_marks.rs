@@ -40,7 +40,7 @@ impl EndpointMarkManager {
         for interface in &wanted {
             let mark = marks.assign(*interface);
             if mark.is_none() {
-                tracing::warn!(%interface, "No packet mark is left for an endpoint");
+                tracing::warn!(%interface, "no packet mark is left for an endpoint");
             }
             chains.push((Table::Filter, renderer.set_endpoint_mark(*interface, mark)));
         }

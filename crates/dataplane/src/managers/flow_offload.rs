@@ -30,23 +30,23 @@ enum Source {
 #[derive(Debug)]
 pub(crate) struct FlowOffload {
     hosts: InterfaceFilter,
-    kept: BTreeMap<Source, Vec<Cidr>>,
-    kept_changed: bool,
+    excluded: BTreeMap<Source, Vec<Cidr>>,
+    exclusions_changed: bool,
     links_changed: bool,
 }
 
 impl FlowOffload {
     /// `hosts` selects the host interfaces in the flow table.
     pub(crate) fn new(hosts: InterfaceFilter) -> Self {
-        Self { hosts, kept: BTreeMap::new(), kept_changed: true, links_changed: true }
+        Self { hosts, excluded: BTreeMap::new(), exclusions_changed: true, links_changed: true }
     }
 
     /// Notes the endpoint of an interface.
     pub(crate) fn on_workload(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
-        let is_kept = |state: &&WorkloadEndpointState| {
+        let is_excluded = |state: &&WorkloadEndpointState| {
             state.endpoint.extras.as_ref().and_then(|extras| extras.qos.as_ref()).is_some_and(needs_chains)
         };
-        let nets = owner.filter(is_kept).map(|state| state.endpoint.nets().collect());
+        let nets = owner.filter(is_excluded).map(|state| state.endpoint.nets().collect());
         self.set(Source::Workload(interface), nets);
         self.links_changed = true;
     }
@@ -64,13 +64,13 @@ impl FlowOffload {
     }
 
     fn set(&mut self, source: Source, nets: Option<Vec<Cidr>>) {
-        if self.kept.get(&source) == nets.as_ref() {
+        if self.excluded.get(&source) == nets.as_ref() {
             return;
         }
-        self.kept_changed = true;
+        self.exclusions_changed = true;
         match nets {
-            Some(nets) => self.kept.insert(source, nets),
-            None => self.kept.remove(&source),
+            Some(nets) => self.excluded.insert(source, nets),
+            None => self.excluded.remove(&source),
         };
     }
 
@@ -83,8 +83,8 @@ impl FlowOffload {
         sets: &mut IpSetManager,
         output: &mut Output,
     ) {
-        if std::mem::take(&mut self.kept_changed) {
-            let hosts = self.kept.values().flatten().filter(|net| net.is_host());
+        if std::mem::take(&mut self.exclusions_changed) {
+            let hosts = self.excluded.values().flatten().filter(|net| net.is_host());
             let members: Vec<Member> = hosts.map(|net| Member::from(net.masked())).collect();
             sets.set_static(static_set::NO_FLOW_OFFLOAD, SetType::HashIp, &members, output);
         }

@@ -6,7 +6,7 @@ use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
 use tortie_model::desired::{HostEndpointState, TierList};
 use tortie_model::{HostEndpointName, HostInterface, PolicyId};
 use tortie_rules::names::{EndpointChain, chain, endpoint_chain, host_endpoint};
-use tortie_rules::{HostDispatch, PolicyBy, TierGroups};
+use tortie_rules::{HostDispatch, PolicyBackend, TierGroups};
 
 use crate::links::{KnownLinks, is_workload};
 use crate::managers::Completion;
@@ -149,7 +149,7 @@ impl Hosts {
             return false;
         }
         self.resolved = self.resolve(links, &with.renderer.config().workload_prefixes);
-        if with.renderer.config().policy_by == PolicyBy::Chains {
+        if with.renderer.config().policy_backend == PolicyBackend::Chains {
             self.write(with);
         }
         true

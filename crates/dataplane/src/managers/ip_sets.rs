@@ -6,7 +6,7 @@ use tortie_ipsets::{Member, SetType, UpdateError};
 use tortie_model::desired::{IpSetDelta, IpSetType, IpSetUpdate};
 use tortie_model::{Family, IpSetId};
 use tortie_rules::names::static_set;
-use tortie_rules::{PolicyBy, RulesConfig, WorkloadsBy};
+use tortie_rules::{PolicyBackend, RulesConfig, WorkloadDispatch};
 
 use crate::output::{Output, members};
 use crate::report::DataplaneProblem;
@@ -46,7 +46,7 @@ impl IpSetManager {
         if config.istio_dscp.is_some() {
             ids.push((static_set::ISTIO_WORKLOADS, SetType::HashIp));
         }
-        if config.workloads == WorkloadsBy::Address {
+        if config.workloads == WorkloadDispatch::Address {
             ids.push((static_set::LOCAL_WORKLOADS, SetType::HashNet));
         }
         if config.ipip.enabled || config.nat.exclude_hosts {
@@ -55,7 +55,7 @@ impl IpSetManager {
         if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
             ids.push((static_set::VXLAN_SOURCES, SetType::HashNet));
         }
-        let on_demand = (config.policy_by == PolicyBy::Programs).then(OnDemand::default);
+        let on_demand = (config.policy_backend == PolicyBackend::Programs).then(OnDemand::default);
         let mut manager = Self { always: BTreeMap::new(), problems: BTreeMap::new(), on_demand };
         for (id, set_type) in ids {
             manager.set_static(id, set_type, &[], output);

@@ -14,16 +14,16 @@ pub(crate) mod ip_sets;
 pub(crate) mod live_migrations;
 pub(crate) mod nodes;
 pub(crate) mod overlay;
-pub(crate) mod places;
 pub(crate) mod policies;
 pub(crate) mod pools;
 pub(crate) mod service_loop;
 pub(crate) mod spoofing;
+pub(crate) mod workload_addresses;
 pub(crate) mod workloads;
 
 use tortie_model::Family;
 use tortie_model::desired::DesiredUpdate;
-use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
+use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
 
 use crate::config::DataplaneConfig;
 use crate::output::Output;
@@ -36,11 +36,11 @@ use hosts::Hosts;
 use ip_sets::IpSetManager;
 use live_migrations::LiveMigrations;
 use nodes::Nodes;
-use places::Places;
 use policies::Policies;
 use pools::Pools;
 use service_loop::ServiceLoop;
 use spoofing::Spoofing;
+use workload_addresses::WorkloadAddresses;
 use workloads::Workloads;
 
 /// Inputs and outputs of the endpoint managers.
@@ -59,7 +59,7 @@ pub(crate) struct Managers {
     pub(crate) groups: Groups,
     pub(crate) workloads: Workloads,
     pub(crate) migrations: LiveMigrations,
-    pub(crate) places: Places,
+    pub(crate) workload_addresses: WorkloadAddresses,
     pub(crate) hosts: Hosts,
     pub(crate) marks: EndpointMarkManager,
     pub(crate) spoofing: Spoofing,
@@ -77,7 +77,7 @@ pub(crate) struct Managers {
 impl Managers {
     pub(crate) fn new(families: &[Family], config: &DataplaneConfig, output: &mut Output) -> Self {
         let rules = &config.rules;
-        let is_by_chains = rules.policy_by == PolicyBy::Chains;
+        let is_by_chains = rules.policy_backend == PolicyBackend::Chains;
         let offloading = config.nftables.as_ref().filter(|_| rules.packet_filter.offloads_flows());
         Self {
             ip_sets: IpSetManager::new(rules, output),
@@ -85,7 +85,7 @@ impl Managers {
             groups: Groups::default(),
             workloads: Workloads::default(),
             migrations: LiveMigrations::default(),
-            places: Places::new(rules.workloads == WorkloadsBy::Address, families),
+            workload_addresses: WorkloadAddresses::new(rules.workloads == WorkloadDispatch::Address, families),
             hosts: Hosts::default(),
             marks: EndpointMarkManager::new(rules.ipvs.is_some() && is_by_chains, &rules.marks),
             spoofing: Spoofing::default(),
@@ -115,7 +115,7 @@ impl Managers {
             DesiredUpdate::Profile(name, profile) => self.policies.on_profile(name, profile),
             DesiredUpdate::ProfileRemove(name) => self.policies.on_profile_remove(name),
             DesiredUpdate::WorkloadEndpoint(id, state) => {
-                if !self.places.is_used() {
+                if !self.workload_addresses.is_used() {
                     self.migrations.on_update(&id, state.computed.as_deref());
                 }
                 self.workloads.on_update(id, state);
@@ -144,7 +144,7 @@ impl Managers {
                 self.bgp_peers = [v4, v6];
                 self.service_loop.on_update(configuration);
             }
-            // `Ways` handles some of these, and the owner of the dataplane the rest.
+            // `Connectivity` handles some of these, and the owner of the dataplane the rest.
             DesiredUpdate::DatastoreNotReady
             | DesiredUpdate::Config(_)
             | DesiredUpdate::InSync

@@ -80,7 +80,7 @@ impl Nodes {
     pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let texts = self.nodes.values().flat_map(|node| [&node.ipv4_addr, &node.ipv6_addr]);
         let wrong = texts.filter(|text| !text.is_empty() && text.parse::<Cidr>().is_err());
-        wrong.map(|text| DataplaneProblem::Network { what: "address of a node", text: text.to_string() })
+        wrong.map(|text| DataplaneProblem::Network { origin: "address of a node", text: text.to_string() })
     }
 }
 

@@ -151,9 +151,11 @@ impl Policies {
                 Some(PolicyChains { inbound, outbound, problems }) => {
                     let rules = policy.map(|policy| [&policy.inbound, &policy.outbound]).into_iter().flatten();
                     for ((chain, rules), direction) in [inbound, outbound].into_iter().zip(rules).zip(DIRECTIONS) {
-                        let (chain, what) = Self::fit(&self.defects, chain, rules, family);
+                        let (chain, reduced_rules) = Self::fit(&self.defects, chain, rules, family);
                         family_output.update_chain(&POLICY_TABLES, &chain);
-                        reduced.extend(what.map(|what| reduction(&owner, family, direction, what)));
+                        reduced.extend(
+                            reduced_rules.map(|reduced_rules| reduction(&owner, family, direction, reduced_rules)),
+                        );
                     }
                     note(&mut self.problems, &owner, family, problems);
                 }
@@ -191,9 +193,9 @@ impl Policies {
                 (outbound, &profile.outbound, Direction::Egress, &OUTBOUND),
             ];
             for (chain, rules, direction, tables) in both {
-                let (chain, what) = Self::fit(&self.defects, chain, rules, family);
+                let (chain, reduced_rules) = Self::fit(&self.defects, chain, rules, family);
                 family_output.update_chain(tables, &chain);
-                reduced.extend(what.map(|what| reduction(&owner, family, direction, what)));
+                reduced.extend(reduced_rules.map(|reduced_rules| reduction(&owner, family, direction, reduced_rules)));
             }
             note(&mut self.problems, &owner, family, problems);
         }

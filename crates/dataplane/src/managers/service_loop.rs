@@ -55,6 +55,6 @@ impl ServiceLoop {
 
     pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let wrong = self.texts().filter(|text| text.parse::<Cidr>().is_err());
-        wrong.map(|text| DataplaneProblem::Network { what: "network of services", text: text.to_string() })
+        wrong.map(|text| DataplaneProblem::Network { origin: "network of services", text: text.to_string() })
     }
 }

@@ -8,7 +8,7 @@ use tortie_iptables::{ChainName, InterfaceName, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
-use tortie_rules::{PolicyBy, Renderer, WorkloadsBy};
+use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
 
 use crate::links::is_workload;
 use crate::managers::Completion;
@@ -117,7 +117,10 @@ impl Workloads {
         }
         // `Places` writes the dispatch by address.
         let config = with.renderer.config();
-        if dispatch_changed && config.workloads == WorkloadsBy::Name && config.policy_by == PolicyBy::Chains {
+        if dispatch_changed
+            && config.workloads == WorkloadDispatch::Name
+            && config.policy_backend == PolicyBackend::Chains
+        {
             self.has_dispatch = true;
             let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
             self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
@@ -129,17 +132,17 @@ impl Workloads {
     fn write(&mut self, interface: InterfaceName, with: &mut Completion<'_>) -> bool {
         let before = self.programmed.remove(&interface);
         let old_groups = before.map(|before| before.groups).unwrap_or_default();
-        let is_by_chains = with.renderer.config().policy_by == PolicyBy::Chains;
+        let is_by_chains = with.renderer.config().policy_backend == PolicyBackend::Chains;
         let Some((id, state)) = self.owner(interface) else {
             for kind in CHAINS {
                 with.output.remove_chain(&[Table::Filter], endpoint_chain(kind, interface.as_str()));
             }
             let _ = with.groups.exchange(old_groups, [], with.renderer, with.output);
-            with.output.lead_to_workload(interface, &with.renderer.workload_maps(interface, None));
+            with.output.set_workload_verdicts(interface, &with.renderer.workload_maps(interface, None));
             return false;
         };
         let maps = with.renderer.workload_maps(interface, Some((state.endpoint.state, qos_of(state))));
-        with.output.lead_to_workload(interface, &maps);
+        with.output.set_workload_verdicts(interface, &maps);
         if !is_by_chains {
             let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups: old_groups };
             self.programmed.insert(interface, programmed);
@@ -175,8 +178,8 @@ impl Workloads {
             let Some(qos) = qos_of(state) else { return Vec::new() };
             let has_rate = qos.ingress_packet_rate > 0 || qos.egress_packet_rate > 0;
             let has_count = qos.ingress_max_connections > 0 || qos.egress_max_connections > 0;
-            let asked = [(has_rate, "qosControls packet rate"), (has_count, "qosControls maximum connections")];
-            asked.into_iter().filter_map(|(is_asked, field)| is_asked.then_some(field)).collect()
+            let fields = [(has_rate, "qosControls packet rate"), (has_count, "qosControls maximum connections")];
+            fields.into_iter().filter_map(|(is_set, field)| is_set.then_some(field)).collect()
         };
         self.endpoints.iter().flat_map(move |(id, endpoint)| {
             let owner = Owner::Workload(id.clone());
@@ -187,7 +190,7 @@ impl Workloads {
         })
     }
 
-    pub(crate) fn problems(&self, prefixes: &[InterfaceName], by: WorkloadsBy) -> Vec<DataplaneProblem> {
+    pub(crate) fn problems(&self, prefixes: &[InterfaceName], by: WorkloadDispatch) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         for (id, endpoint) in &self.endpoints {
             let error = match &endpoint.interface {
@@ -196,7 +199,7 @@ impl Workloads {
                     Some((other, _)) if other != id => {
                         Some(EndpointProblem::Shadowed { interface: *interface, other: other.clone() })
                     }
-                    _ if by == WorkloadsBy::Name && !is_workload(prefixes, *interface) => {
+                    _ if by == WorkloadDispatch::Name && !is_workload(prefixes, *interface) => {
                         Some(EndpointProblem::ForeignInterface(*interface))
                     }
                     _ => None,

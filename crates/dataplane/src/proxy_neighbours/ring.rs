@@ -65,7 +65,7 @@ mod tests {
     /// The expected values come from a sort of all points, hashed with the reference implementation
     /// of xxHash.
     #[test]
-    fn nodes_agree_with_the_original_on_who_answers() {
+    fn owners_are_those_of_the_original() {
         let long = "x".repeat(253);
         let mut ring = NodeRing::default();
         let others = ["ip-10-0-17-4.eu-central-1.compute.internal", long.as_str()];

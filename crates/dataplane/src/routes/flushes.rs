@@ -19,7 +19,7 @@ pub(super) struct Flushes {
     /// No entries are ever deleted.
     is_none: bool,
     /// Last failure of each address; `None` before the first attempt.
-    wanted: BTreeMap<IpAddr, Option<Failure>>,
+    desired: BTreeMap<IpAddr, Option<Failure>>,
     has_read_marks: bool,
 }
 
@@ -40,7 +40,7 @@ impl Flushes {
     pub(super) fn read_marks(&mut self, family: Family, kernel: &mut dyn Conntrack) -> Result<(), KernelError> {
         if !self.has_read_marks && !self.is_none {
             for address in kernel.marked_flushes(family)? {
-                self.wanted.entry(address).or_default();
+                self.desired.entry(address).or_default();
             }
             self.has_read_marks = true;
         }
@@ -50,27 +50,27 @@ impl Flushes {
     /// Queues the deletion of an address's conntrack entries. Call it before the route to the
     /// address is removed: a successor that finds neither route nor mark assigns the address
     /// without a deletion.
-    pub(super) fn want(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) {
-        if self.is_none || self.wanted.contains_key(&address) {
+    pub(super) fn request(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) {
+        if self.is_none || self.desired.contains_key(&address) {
             return;
         }
         // Only a successor needs the mark; this process deletes the entries without it.
         let failure = kernel.mark_flush(address, true).err();
         let failure = failure.map(|error| Failure { error, attempts: 0, retry_at: Duration::ZERO });
-        self.wanted.insert(address, failure);
+        self.desired.insert(address, failure);
     }
 
     /// Tries to delete the conntrack entries of an address. Returns whether none are left to
     /// delete. After a failure, the next attempt waits 1 s to 60 s.
     pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) -> bool {
-        let Some(failure) = self.wanted.get_mut(&address) else { return true };
+        let Some(failure) = self.desired.get_mut(&address) else { return true };
         let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
         if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) || kernel.is_stopping() {
             return false;
         }
         match kernel.flush_conntrack(address).and_then(|()| kernel.mark_flush(address, false)) {
             Ok(()) => {
-                self.wanted.remove(&address);
+                self.desired.remove(&address);
                 true
             }
             Err(error) => {
@@ -82,7 +82,7 @@ impl Flushes {
     }
 
     pub(super) fn run_all(&mut self, kernel: &mut dyn Conntrack) {
-        let addresses: Vec<IpAddr> = self.wanted.keys().copied().collect();
+        let addresses: Vec<IpAddr> = self.desired.keys().copied().collect();
         for address in addresses {
             self.run(address, kernel);
         }
@@ -90,11 +90,11 @@ impl Flushes {
 
     /// Returns the addresses whose last attempt failed, with the error.
     pub(super) fn failed(&self) -> impl Iterator<Item = (IpAddr, &KernelError)> {
-        self.wanted.iter().filter_map(|(address, failure)| Some((*address, &failure.as_ref()?.error)))
+        self.desired.iter().filter_map(|(address, failure)| Some((*address, &failure.as_ref()?.error)))
     }
 
     /// Returns the time of the next retry.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.wanted.values().flatten().map(|failure| failure.retry_at).min()
+        self.desired.values().flatten().map(|failure| failure.retry_at).min()
     }
 }

@@ -299,7 +299,7 @@ impl RouteTable {
         }
         for route in &unexpected {
             if self.is_free(route.key.destination) {
-                self.flushes.want(route.key.destination.address(), kernel);
+                self.flushes.request(route.key.destination.address(), kernel);
             }
         }
         self.remove_all(unexpected, kernel, problems);
@@ -345,7 +345,7 @@ impl RouteTable {
 
     /// Reports whether the destination is a single address that no slot claims.
     fn is_free(&self, destination: Cidr) -> bool {
-        destination.is_host() && !self.slots.wants(destination)
+        destination.is_host() && !self.slots.has_claim_to(destination)
     }
 
     /// Queues the deletion of conntrack entries for addresses that no slot claims any more, even if
@@ -353,7 +353,7 @@ impl RouteTable {
     fn release_holders(&mut self, kernel: &mut dyn Routing) {
         for address in std::mem::take(&mut self.released) {
             if self.is_free(Cidr::host(address)) && self.holders.remove(&address).is_some() {
-                self.flushes.want(address, kernel);
+                self.flushes.request(address, kernel);
             }
         }
     }
@@ -384,7 +384,7 @@ impl RouteTable {
             };
             let changes_hands = old.as_ref().is_some_and(is_move);
             if changes_hands && route.key.destination.is_host() {
-                self.flushes.want(route.key.destination.address(), kernel);
+                self.flushes.request(route.key.destination.address(), kernel);
             }
             first.extend(old.filter(|old| changes_hands || !is_held && is_in_the_way(&route, old)));
             if !is_held {
@@ -434,7 +434,7 @@ impl RouteTable {
             |holder: &Holder| Some(holder.interface) != route.target.interface && !(holder.is_remote && is_remote);
         if self.holders.get(&address).is_some_and(is_other) {
             self.holders.remove(&address);
-            self.flushes.want(address, kernel);
+            self.flushes.request(address, kernel);
         }
         self.flushes.run(address, kernel)
     }
@@ -479,8 +479,8 @@ impl RouteTable {
     /// Reports whether the interface waits for an address whose conntrack entries could not be
     /// deleted.
     pub(crate) fn awaits_flush(&self, interface: InterfaceName) -> bool {
-        let wants = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name == interface);
-        self.flushes.failed().any(|(address, _)| wants(address))
+        let has_claim_to = |address| self.slots.interfaces_to(Cidr::host(address)).any(|name| name == interface);
+        self.flushes.failed().any(|(address, _)| has_claim_to(address))
     }
 
     /// Makes changes, and returns the routes of those that are in effect.

@@ -71,7 +71,7 @@ impl Slots {
             }
             (Some(_), None) => {
                 claims.retain(|(other, _)| other != slot);
-                self.forget(slot, &key);
+                self.remove_key(slot, &key);
                 true
             }
             (None, None) => false,
@@ -82,7 +82,7 @@ impl Slots {
         is_new
     }
 
-    fn forget(&mut self, slot: &Slot, key: &RouteKey) {
+    fn remove_key(&mut self, slot: &Slot, key: &RouteKey) {
         let Some(keys) = self.slots.get_mut(slot) else { return };
         keys.remove(key);
         if !keys.is_empty() {
@@ -115,7 +115,7 @@ impl Slots {
     }
 
     /// Reports whether any slot claims a route to the destination.
-    pub(super) fn wants(&self, destination: Cidr) -> bool {
+    pub(super) fn has_claim_to(&self, destination: Cidr) -> bool {
         self.claims.range(keys_to(destination)).next().is_some()
     }
 

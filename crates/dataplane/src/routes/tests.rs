@@ -301,7 +301,7 @@ fn an_address_that_moves_loses_its_connections() {
 }
 
 #[test]
-fn a_restart_finds_what_it_left() {
+fn a_restart_adopts_existing_routes() {
     let mut node = Node::v4();
     node.up("cali1", 7);
     node.set("cali1", &["10.65.0.1/32"]);
@@ -322,7 +322,7 @@ fn a_restart_finds_what_it_left() {
 }
 
 #[test]
-fn a_restart_flushes_what_its_predecessor_could_not() {
+fn a_restart_flushes_connections_left_by_its_predecessor() {
     let config = RoutesConfig { grace_period: Duration::ZERO, ..RoutesConfig::default() };
     let mut node = Node::new(Family::V4, config.clone());
     node.up("cali1", 7);
@@ -377,7 +377,7 @@ fn one_route_that_fails_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_route_that_somebody_removed_comes_back_with_the_next_refresh() {
+fn a_removed_route_is_restored_at_the_next_refresh() {
     let mut node = Node::v4();
     node.up("cali1", 7);
     node.set("cali1", &["10.65.0.1/32"]);

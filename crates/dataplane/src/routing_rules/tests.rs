@@ -64,7 +64,7 @@ impl Node {
 }
 
 #[test]
-fn one_rule_is_wanted_and_no_other_leads_there() {
+fn only_the_desired_rule_refers_to_the_table() {
     let mut node = Node::new(foreign().into_iter().chain([rule(5), RoutingRule { has_more: true, ..rule(99) }]));
     node.rules.set(Some(rule(99)));
     assert_eq!(node.apply(), []);
@@ -82,7 +82,7 @@ fn one_rule_is_wanted_and_no_other_leads_there() {
 }
 
 #[test]
-fn a_rule_that_the_kernel_takes_for_another_goes_and_that_one_stays() {
+fn a_rule_that_the_kernel_confuses_with_the_desired_one_is_removed() {
     // The kernel does not compare inversion, and removes the first match.
     let plain = RoutingRule { is_inverted: false, ..rule(99) };
     for found in [vec![rule(99), plain], vec![plain, rule(99)], vec![rule(99), plain, plain]] {
@@ -94,7 +94,7 @@ fn a_rule_that_the_kernel_takes_for_another_goes_and_that_one_stays() {
 }
 
 #[test]
-fn what_others_do_is_noticed_in_time() {
+fn foreign_changes_are_noticed_within_the_refresh_interval() {
     let mut node = Node::new([]);
     node.rules.set(Some(rule(99)));
     assert_eq!(node.apply(), []);
@@ -109,7 +109,7 @@ fn what_others_do_is_noticed_in_time() {
 }
 
 #[test]
-fn failures_are_told_and_tried_again() {
+fn failures_are_reported_and_retried() {
     let mut node = Node::new([]);
     node.rules.set(Some(rule(99)));
     node.kernel.routing.rules_fail = true;

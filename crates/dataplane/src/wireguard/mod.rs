@@ -25,7 +25,7 @@ use crate::routes::{Ownership, RouteTable};
 use crate::routing_rule::RoutingRule;
 use crate::routing_rules::RoutingRules;
 use crate::sysctl_path::SysctlPath;
-use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
+use crate::tunnel_device::{DesiredDevice, DeviceSpec, TunnelDevice};
 use crate::wireguard_device::{DevicePeer, PeerChange, WireguardChange, WireguardKey};
 
 use peers::{PeerSettings, Peers};
@@ -52,7 +52,7 @@ pub(crate) struct Wireguard {
     /// Whether everything that the rule leads to has existed once.
     is_ready: bool,
     routes: RouteTable,
-    told: Option<Told>,
+    published: Option<PublishedKey>,
 }
 
 #[derive(Debug)]
@@ -86,10 +86,10 @@ struct Failure {
 
 /// Last published key of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct PublishedKey {
     key: Option<WireguardKey>,
     /// Key in the datastore at that time.
-    known: Option<WireguardKey>,
+    in_datastore: Option<WireguardKey>,
 }
 
 impl Wireguard {
@@ -128,7 +128,7 @@ impl Wireguard {
             rules: RoutingRules::new(family, table),
             is_ready: false,
             routes: RouteTable::own(table, family, config.routes.clone()),
-            told: None,
+            published: None,
         })
     }
 
@@ -170,10 +170,10 @@ impl Wireguard {
     /// Updates the desired device, peers and routes.
     pub(crate) fn complete(&mut self) {
         if !self.is_enabled {
-            self.device.set(Wanted::Absent);
+            self.device.set(DesiredDevice::Absent);
             return;
         }
-        self.device.set(Wanted::Present(DeviceSpec {
+        self.device.set(DesiredDevice::Present(DeviceSpec {
             kind: DeviceKind::Other(KIND.to_owned()),
             mac: None,
             mtu: self.settings.mtu,
@@ -236,13 +236,15 @@ impl Wireguard {
             _ if !self.is_enabled || self.device.is_unsupported() => None,
             observed => Some(observed.as_ref()?.key?),
         };
-        let now = Told { key, known: self.nodes.own_key() };
-        let is_news = match self.told {
+        let now = PublishedKey { key, in_datastore: self.nodes.own_key() };
+        let is_changed = match self.published {
             None => true,
-            Some(told) => told.key != key || (now.known != key && now.known != told.known),
+            Some(published) => {
+                published.key != key || (now.in_datastore != key && now.in_datastore != published.in_datastore)
+            }
         };
-        self.told = Some(now);
-        is_news.then_some((self.family, key))
+        self.published = Some(now);
+        is_changed.then_some((self.family, key))
     }
 
     fn rule(&self) -> RoutingRule {
@@ -279,7 +281,7 @@ impl Wireguard {
             Ok(())
         };
         let Some(devices) = kernel.links() else { return false };
-        let result = is_marked.and_then(|()| self.bring(devices, link.index, must_read, now));
+        let result = is_marked.and_then(|()| self.reconcile(devices, link.index, must_read, now));
         if let Err(problem) = result {
             self.observed = None;
             self.failure = Some(Failure { at: now, problem: *problem });
@@ -293,7 +295,7 @@ impl Wireguard {
         self.settings.encrypts_hosts && matches!(self.family, Family::V4)
     }
 
-    fn bring(
+    fn reconcile(
         &mut self,
         kernel: &mut dyn Links,
         interface: u32,
@@ -380,9 +382,9 @@ impl Wireguard {
         Ok(())
     }
 
-    fn problem(&self, what: &'static str, error: KernelError) -> Box<DataplaneProblem> {
+    fn problem(&self, operation: &'static str, error: KernelError) -> Box<DataplaneProblem> {
         let name = self.device.name();
-        Box::new(DataplaneProblem::Device { name, error: DeviceProblem::Kernel { what, error } })
+        Box::new(DataplaneProblem::Device { name, error: DeviceProblem::Kernel { operation, error } })
     }
 }
 

@@ -69,7 +69,7 @@ fn limits_come_change_and_go_in_both_directions() {
 }
 
 #[test]
-fn what_an_earlier_process_left_is_removed() {
+fn limits_of_an_earlier_process_are_removed() {
     let mut kernel = with_interface(11);
     node(limited(8_000_000, 16_000_000)).apply(&mut kernel);
     let index = ifb(&kernel).expect("there is one").index;
@@ -92,7 +92,7 @@ fn an_interface_that_goes_takes_its_device_along() {
 }
 
 #[test]
-fn what_others_queue_and_filter_is_left_alone_and_said() {
+fn foreign_queueing_disciplines_and_filters_are_left_alone_and_reported() {
     let mut kernel = with_interface(11);
     let foreign = Qdisc { interface: 11, is_root: true, kind: QdiscKind::Other("htb".into()) };
     let clsact = Qdisc { interface: 11, is_root: false, kind: QdiscKind::Clsact };

@@ -84,7 +84,7 @@ fn a_restart_with_the_same_state_writes_nothing() {
 }
 
 #[test]
-fn in_the_end_only_what_is_always_there_is_left() {
+fn after_removal_of_all_objects_only_the_base_configuration_is_left() {
     for backend in BACKENDS {
         let mut empty = kernel(backend);
         apply_until_in_sync(&mut dataplane(backend, [], []), &mut empty);

@@ -12,7 +12,7 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
-use tortie_rules::WorkloadsBy;
+use tortie_rules::WorkloadDispatch;
 
 use crate::common::*;
 
@@ -98,7 +98,7 @@ impl Netfilter for WithoutLinks {
     }
 }
 
-fn told(has_routes: bool, more: impl IntoIterator<Item = DesiredUpdate>) -> Dataplane {
+fn in_sync_with(has_routes: bool, more: impl IntoIterator<Item = DesiredUpdate>) -> Dataplane {
     let mut config = config(Backend::Nft);
     config.routes.enabled = has_routes;
     config.ip_forwarding = has_routes;
@@ -126,7 +126,7 @@ fn status(dataplane: &Dataplane) -> Vec<EndpointStatus> {
 #[test]
 fn netfilter_alone_is_enough_where_routes_are_off() {
     let mut kernel = Tables(kernel(Backend::Nft));
-    let mut dataplane = told(false, []);
+    let mut dataplane = in_sync_with(false, []);
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete(), "{:?}", report.problems);
     assert_eq!(status(&dataplane), [EndpointStatus::Up]);
@@ -138,7 +138,7 @@ fn netfilter_alone_is_enough_where_routes_are_off() {
 #[test]
 fn routes_without_routing_are_reported_by_subsystem_and_their_endpoints_are_not_up() {
     let mut kernel = Tables(kernel(Backend::Nft));
-    let mut dataplane = told(true, []);
+    let mut dataplane = in_sync_with(true, []);
     for _ in 0..2 {
         let report = dataplane.apply(&mut kernel);
         assert!(report.applied && !report.is_complete() && report.enforced());
@@ -155,7 +155,7 @@ fn routes_without_routing_are_reported_by_subsystem_and_their_endpoints_are_not_
 fn devices_are_missed_only_by_features_that_need_them() {
     let without_links = || WithoutLinks(Tables(kernel(Backend::Nft)));
     let mut kernel = without_links();
-    let mut dataplane = told(true, []);
+    let mut dataplane = in_sync_with(true, []);
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.is_complete(), "{:?}", report.problems);
     assert_eq!(status(&dataplane), [EndpointStatus::Up]);
@@ -164,7 +164,7 @@ fn devices_are_missed_only_by_features_that_need_them() {
     let mut limited = pod("cali1", 1);
     let qos = tortie_model::QosControls { ingress_bandwidth: 8_000_000, ingress_burst: 8_000, ..Default::default() };
     limited.extras = Some(Box::new(WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() }));
-    let mut dataplane = told(true, [workload("one", limited, &[])]);
+    let mut dataplane = in_sync_with(true, [workload("one", limited, &[])]);
     let report = apply_until_in_sync(&mut dataplane, &mut without_links());
     assert_eq!(missing(&report), [(Subsystem::Links, vec!["bandwidth limits"])]);
     assert_eq!(status(&dataplane), [EndpointStatus::Up]);
@@ -186,7 +186,7 @@ fn addresses_that_no_kernel_locates_are_looked_for_ever_less_often() {
     let mut config = config(Backend::Nft);
     config.routes.enabled = false;
     config.ip_forwarding = false;
-    config.rules.workloads = WorkloadsBy::Address;
+    config.rules.workloads = WorkloadDispatch::Address;
     let mut dataplane = Dataplane::new(config);
     dataplane.on_update(profile("kns.default"));
     dataplane.on_update(workload("one", pod("cali1", 1), &[]));
@@ -198,8 +198,8 @@ fn addresses_that_no_kernel_locates_are_looked_for_ever_less_often() {
         let report = dataplane.apply(&mut kernel);
         let lacks = |problem: &&DataplaneProblem| matches!(problem, DataplaneProblem::MissingSubsystem { .. });
         assert_eq!(report.problems.iter().filter(lacks).count(), 2, "{:?}", report.problems);
-        let told = texts(&report.problems);
-        are_late.push(told.iter().any(|problem| problem.contains("no interface of this node leads")));
+        let messages = texts(&report.problems);
+        are_late.push(messages.iter().any(|problem| problem.contains("no interface of this node leads")));
         let next = report.next.expect("the address is searched for again");
         pauses.push(next);
         kernel.0.sleep(next);

@@ -78,7 +78,7 @@ fn an_address_that_was_given_back_earlier_waits_as_well() {
 }
 
 #[test]
-fn it_is_tried_again_with_growing_pauses_however_often_something_else_changes() {
+fn retries_back_off_regardless_of_other_changes() {
     let (mut dataplane, mut kernel) = moving();
     dataplane.on_update(workload("new", pod("cali2", 1), &[]));
     dataplane.apply(&mut kernel);
@@ -101,7 +101,7 @@ fn it_is_tried_again_with_growing_pauses_however_often_something_else_changes() 
 }
 
 #[test]
-fn nothing_was_forgotten_while_there_is_a_route() {
+fn no_connections_are_deleted_while_there_is_a_route() {
     // The same interface still has the address, so the connections are its own.
     let mut kernel = kernel(Backend::Nft);
     let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];

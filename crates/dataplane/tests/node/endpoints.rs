@@ -17,7 +17,7 @@ fn filter(kernel: &FakeKernel, chain: &str) -> Option<Vec<String>> {
     kernel.tables(Family::V4).rules(Table::Filter, chain)
 }
 
-fn leads_to(kernel: &FakeKernel, table: Table, chain: &str) -> Vec<String> {
+fn goto_targets(kernel: &FakeKernel, table: Table, chain: &str) -> Vec<String> {
     let rules = kernel.tables(Family::V4).rules(table, chain).unwrap_or_default();
     let target = |rule: &String| rule.rsplit_once("-g ").map(|(_, target)| target.to_owned());
     rules.iter().filter_map(target).collect()
@@ -79,7 +79,7 @@ fn an_endpoint_that_moves_to_another_interface_leaves_nothing_behind() {
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(skips(&kernel).len() == 1 && skips(&kernel)[0].contains("cali2"));
     assert_eq!(filter(&kernel, "cali-tw-cali1"), None);
-    assert_eq!(leads_to(&kernel, Table::Filter, "cali-to-wl-dispatch"), ["cali-tw-cali2"]);
+    assert_eq!(goto_targets(&kernel, Table::Filter, "cali-to-wl-dispatch"), ["cali-tw-cali2"]);
     assert!(kernel.routing.routes.iter().all(|route| route.target.interface == Some(2)));
     assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "another interface, perhaps another workload");
 
@@ -217,7 +217,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     let anywhere = "cali-fh-any-interface-at-all";
     // An interface that is down gets policy before it comes up.
     assert_eq!(
-        leads_to(&kernel, Table::Filter, "cali-from-host-endpoint"),
+        goto_targets(&kernel, Table::Filter, "cali-from-host-endpoint"),
         [format!("cali-fh-{}", eth(0)), format!("cali-fh-{}", eth(1)), anywhere.to_owned()]
     );
     let statuses = |dataplane: &Dataplane| {
@@ -234,7 +234,7 @@ fn host_endpoints_stand_for_interfaces_by_name_or_address() {
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("z-all".into()));
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("z-second".into()));
     apply_until_in_sync(&mut dataplane, &mut kernel);
-    assert_eq!(leads_to(&kernel, Table::Filter, "cali-from-host-endpoint"), ["cali-fh-eth0", "cali-fh-eth2"]);
+    assert_eq!(goto_targets(&kernel, Table::Filter, "cali-from-host-endpoint"), ["cali-fh-eth0", "cali-fh-eth2"]);
     assert_eq!(filter(&kernel, anywhere), None);
     assert_eq!(statuses(&dataplane)[1], "c-by-address up");
     let own = kernel.netfilter.sets.members("cali40this-host");
@@ -266,12 +266,12 @@ fn host_policy_of_each_kind_goes_to_its_table() {
     assert!(has(&kernel, Table::Mangle, "cali-fh-eth0", "pre-dnat"));
     assert!(has(&kernel, Table::Mangle, "cali-th-eth0", "normal"));
     assert!(has(&kernel, Table::Raw, "cali-fh-eth0", "untracked"));
-    assert_eq!(leads_to(&kernel, Table::Raw, "cali-to-host-endpoint"), ["cali-th-eth0"]);
-    assert_eq!(leads_to(&kernel, Table::Mangle, "cali-from-host-endpoint"), ["cali-fh-eth0"]);
+    assert_eq!(goto_targets(&kernel, Table::Raw, "cali-to-host-endpoint"), ["cali-th-eth0"]);
+    assert_eq!(goto_targets(&kernel, Table::Mangle, "cali-from-host-endpoint"), ["cali-fh-eth0"]);
 
     let (dataplane, kernel) = start(updates("*"), vec![up("eth0", 1)]);
-    assert_eq!(leads_to(&kernel, Table::Mangle, "cali-from-host-endpoint"), ["cali-fh-any-interface-at-all"]);
-    assert_eq!(leads_to(&kernel, Table::Raw, "cali-from-host-endpoint"), [] as [&str; 0]);
+    assert_eq!(goto_targets(&kernel, Table::Mangle, "cali-from-host-endpoint"), ["cali-fh-any-interface-at-all"]);
+    assert_eq!(goto_targets(&kernel, Table::Raw, "cali-from-host-endpoint"), [] as [&str; 0]);
     let ignored =
         DataplaneProblem::Endpoint { owner: Owner::Host("h".into()), error: EndpointProblem::UntrackedForAll };
     assert_eq!(dataplane.problems(), [ignored]);

@@ -148,7 +148,7 @@ fn members_that_no_set_can_hold_are_left_out_and_reported() {
 }
 
 #[test]
-fn what_others_break_is_repaired() {
+fn foreign_changes_are_repaired() {
     for backend in BACKENDS {
         let updates = [profile("kns.default"), workload("w", pod("cali1", 1), &[])];
         let mut kernel = kernel(backend);

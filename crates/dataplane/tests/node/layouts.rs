@@ -179,7 +179,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn however_it_came_about_the_same_is_laid_out(changes in prop::collection::vec((change(), any::<bool>()), 1..40)) {
+    fn the_layout_is_independent_of_history(changes in prop::collection::vec((change(), any::<bool>()), 1..40)) {
         let (mut state, mut kernel) = (State::new(), kernel(Backend::Nft));
         let mut dataplane = start(Layout::Fast, &state, &mut kernel);
         for (change, is_applied) in &changes {

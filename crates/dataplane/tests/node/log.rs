@@ -75,7 +75,7 @@ fn an_apply_counts_its_problems() {
 }
 
 #[test]
-fn writers_of_iptables_and_ip_sets_count_what_they_write() {
+fn writers_of_iptables_and_ip_sets_count_their_writes() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = dataplane(Backend::Nft, updates(), [up("cali1", 1)]);
     let (_, lines) = Log::of_apply(&mut dataplane, &mut kernel);

@@ -137,7 +137,7 @@ fn a_machine_that_goes_back_at_once_has_normal_routes_at_once() {
 }
 
 #[test]
-fn routes_go_when_the_migration_is_heard_of_after_the_endpoint() {
+fn routes_are_removed_when_the_migration_is_reported_after_the_endpoint() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = node(None, &mut kernel);
     assert_eq!(metrics(&kernel), NORMAL);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
-use tortie_dataplane::{Clock, Dataplane, DataplaneConfig, InterfaceFilter, NftablesConfig, RulesetNews};
+use tortie_dataplane::{Clock, Dataplane, DataplaneConfig, InterfaceFilter, NftablesConfig, RulesetEvent};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, QosControls};
@@ -43,7 +43,7 @@ fn reads(dataplane: &Dataplane) -> u64 {
 }
 
 #[test]
-fn what_is_programmed_is_in_one_table_of_each_family_and_nowhere_else() {
+fn all_objects_are_in_one_table_of_each_family() {
     let (_, kernel) = start();
     let dump = dump(&kernel);
     for table in ["ip calico", "ip6 calico"] {
@@ -54,29 +54,29 @@ fn what_is_programmed_is_in_one_table_of_each_family_and_nowhere_else() {
 }
 
 #[test]
-fn a_table_that_somebody_else_deletes_is_back_as_soon_as_the_kernel_tells() {
+fn a_table_deleted_by_another_process_is_restored_on_the_notification() {
     let (mut dataplane, mut kernel) = start();
     let before = dump(&kernel);
-    dataplane.on_ruleset(RulesetNews::Restarted);
+    dataplane.on_ruleset(RulesetEvent::Restarted);
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
 
     let v4 = TableId::calico(Family::V4);
     kernel.netfilter.nftables.insert(Family::V4, tortie_nftables::fake::FakeKernel::new(v4));
-    let nothing_told = dump(&kernel);
+    let without_notification = dump(&kernel);
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    assert_eq!(dump(&kernel), nothing_told, "nobody has looked");
+    assert_eq!(dump(&kernel), without_notification, "nobody has looked");
 
-    dataplane.on_ruleset(RulesetNews::Transactions(1));
+    dataplane.on_ruleset(RulesetEvent::Transactions(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(dump(&kernel), before);
 }
 
 #[test]
-fn what_the_kernel_tells_of_our_own_transactions_makes_nobody_read() {
+fn notifications_of_own_transactions_cause_no_reads() {
     let (mut dataplane, mut kernel) = start();
-    dataplane.on_ruleset(RulesetNews::Restarted);
+    dataplane.on_ruleset(RulesetEvent::Restarted);
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     let before = reads(&dataplane);
@@ -84,19 +84,19 @@ fn what_the_kernel_tells_of_our_own_transactions_makes_nobody_read() {
     dataplane.on_update(policy("a", "b == 'c'", None));
     dataplane.on_update(workload("v", pod("cali2", 2), &["a"]));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    dataplane.on_ruleset(RulesetNews::Transactions(2));
+    dataplane.on_ruleset(RulesetEvent::Transactions(2));
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(reads(&dataplane), before, "one transaction of each family");
 }
 
 #[test]
-fn whoever_insists_is_answered_twice_a_second() {
+fn repeated_foreign_writes_cause_two_reads_a_second() {
     let (mut dataplane, mut kernel) = start();
-    dataplane.on_ruleset(RulesetNews::Restarted);
+    dataplane.on_ruleset(RulesetEvent::Restarted);
     let before = reads(&dataplane);
     for transaction in 1..=100 {
-        dataplane.on_ruleset(RulesetNews::Transactions(transaction));
+        dataplane.on_ruleset(RulesetEvent::Transactions(transaction));
         kernel.sleep(Duration::from_millis(50));
         dataplane.apply(&mut kernel);
     }
@@ -179,7 +179,7 @@ fn with_a_pod(config: DataplaneConfig) -> Dataplane {
 }
 
 #[test]
-fn endpoints_whose_packets_must_meet_chains_are_not_offloaded() {
+fn flows_of_endpoints_that_need_chains_are_not_offloaded() {
     let mut dataplane = with_a_pod(offloading(InterfaceFilter::default()));
     let limits = |change: fn(&mut QosControls)| {
         let mut endpoint = pod("cali1", 1);
@@ -228,7 +228,7 @@ fn a_kernel_without_flow_tables_has_all_other_rules() {
 }
 
 #[test]
-fn workloads_are_not_told_where_their_own_addresses_are_whatever_enforces_policy() {
+fn arp_replies_for_own_addresses_are_dropped_with_any_backend() {
     for mut config in [by_nftables(), config(Backend::Nft)] {
         config.arp = Some(None);
         let mut dataplane = with_a_pod(config);

@@ -28,21 +28,22 @@ fn start(backend: Backend) -> Dataplane {
 
 /// Returns the objects that lead to workloads in a family: routes, neighbour entries, and sysctls
 /// that differ from the kernel's defaults.
-fn ways(kernel: &FakeKernel, family: Family) -> Vec<String> {
+fn open_paths(kernel: &FakeKernel, family: Family) -> Vec<String> {
     let of_family = |address: std::net::IpAddr| address.is_ipv4() == (family == Family::V4);
     let routes = kernel.routing.routes.iter().filter(|route| of_family(route.key.destination.address()));
-    let mut ways: Vec<String> = routes
+    let mut open_paths: Vec<String> = routes
         .map(|route| format!("{} by {}", route.key.destination, route.target.interface.unwrap_or_default()))
         .collect();
-    ways.extend(
+    open_paths.extend(
         kernel.neighbours.entries.keys().filter(|key| of_family(key.1)).map(|key| format!("neighbour {}", key.1)),
     );
     let untouched = crate::common::kernel(Backend::Nft).sysctls.values;
     let folder = if family == Family::V4 { "net/ipv4" } else { "net/ipv6" };
     let changed = kernel.sysctls.values.iter().filter(|(path, value)| untouched.get(*path) != Some(*value));
-    ways.extend(changed.filter(|(path, _)| path.starts_with(folder)).map(|(path, value)| format!("{path}={value}")));
-    ways.sort();
-    ways
+    open_paths
+        .extend(changed.filter(|(path, _)| path.starts_with(folder)).map(|(path, value)| format!("{path}={value}")));
+    open_paths.sort();
+    open_paths
 }
 
 fn status(dataplane: &Dataplane, name: &str) -> Option<EndpointStatus> {
@@ -96,32 +97,32 @@ fn repair(kernel: &mut FakeKernel) {
 #[test]
 fn nothing_of_a_family_is_opened_before_its_policy_is_in_force_and_the_other_is_not_held_up() {
     for backend in BACKENDS {
-        for (what, fault) in FAULTS {
+        for (case, fault) in FAULTS {
             // Before the first write, a listing has nothing that could be cut off.
-            if backend == Backend::Nft && what == "saves are cut off" {
+            if backend == Backend::Nft && case == "saves are cut off" {
                 continue;
             }
             for (broken, other) in [(Family::V4, Family::V6), (Family::V6, Family::V4)] {
-                let what = format!("{backend}: {broken:?}: {what}");
+                let case = format!("{backend}: {broken:?}: {case}");
                 let mut kernel = kernel(backend);
                 fault(&mut kernel, broken);
                 let mut dataplane = start(backend);
                 for _ in 0..3 {
                     let report = dataplane.apply(&mut kernel);
-                    assert!(!report.enforced(), "{what}");
-                    assert_eq!(report.unenforced, [broken], "{what}");
-                    assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_secs(10)), "{what}");
-                    assert_eq!(ways(&kernel, broken), [] as [&str; 0], "{what}");
-                    assert!(ways(&kernel, other).len() > 3, "{what}: {:?}", ways(&kernel, other));
-                    assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down), "{what}");
+                    assert!(!report.enforced(), "{case}");
+                    assert_eq!(report.unenforced, [broken], "{case}");
+                    assert!(report.next.is_some_and(|pause| pause <= std::time::Duration::from_secs(10)), "{case}");
+                    assert_eq!(open_paths(&kernel, broken), [] as [&str; 0], "{case}");
+                    assert!(open_paths(&kernel, other).len() > 3, "{case}: {:?}", open_paths(&kernel, other));
+                    assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Down), "{case}");
                     let hosts: Vec<_> = dataplane.host_statuses().map(|(_, status)| status).collect();
-                    assert_eq!(hosts, [EndpointStatus::Down], "{what}");
+                    assert_eq!(hosts, [EndpointStatus::Down], "{case}");
                 }
                 repair(&mut kernel);
                 let report = apply_until_in_sync(&mut dataplane, &mut kernel);
-                assert!(report.is_complete() && report.enforced(), "{what}: {report:?}");
-                assert!(ways(&kernel, broken).len() > 3, "{what}");
-                assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up), "{what}");
+                assert!(report.is_complete() && report.enforced(), "{case}: {report:?}");
+                assert!(open_paths(&kernel, broken).len() > 3, "{case}");
+                assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up), "{case}");
             }
         }
     }
@@ -157,7 +158,7 @@ fn a_table_in_which_nothing_can_be_denied_holds_nothing_up() {
 }
 
 #[test]
-fn what_an_earlier_run_left_in_force_is_enough_to_open() {
+fn policy_left_by_an_earlier_run_is_enough_to_open() {
     for backend in BACKENDS {
         let mut kernel = kernel(backend);
         apply_until_in_sync(&mut start(backend), &mut kernel);
@@ -179,38 +180,38 @@ fn what_an_earlier_run_left_in_force_is_enough_to_open() {
 #[test]
 fn a_new_workload_is_not_reached_while_its_chains_cannot_be_written() {
     for backend in BACKENDS {
-        for (what, fault) in FAULTS {
+        for (case, fault) in FAULTS {
             let mut kernel = kernel(backend);
             let mut dataplane = start(backend);
             apply_until_in_sync(&mut dataplane, &mut kernel);
-            let before = ways(&kernel, Family::V4);
+            let before = open_paths(&kernel, Family::V4);
 
             fault(&mut kernel, Family::V4);
-            if what.starts_with("raw") || what.starts_with("mangle") {
+            if case.starts_with("raw") || case.starts_with("mangle") {
                 // These tables are read again only if something changes in them, or at the refresh
                 // interval.
                 tortie_dataplane::Clock::sleep(&mut kernel, std::time::Duration::from_secs(600));
             }
             dataplane.on_update(workload("new", pod("cali2", 2), &["a"]));
             let report = dataplane.apply(&mut kernel);
-            assert_eq!(report.unenforced, [Family::V4], "{backend}: {what}");
-            let after = ways(&kernel, Family::V4);
-            let opened: Vec<_> = after.iter().filter(|way| way.contains("10.65.0.2")).collect();
-            assert!(opened.is_empty(), "{backend}: {what}: {opened:?}");
-            assert!(before.iter().all(|way| after.contains(way)), "{backend}: {what}: the others stay");
-            assert!(ways(&kernel, Family::V6).iter().any(|way| way.contains("fd00::2")), "{backend}: {what}");
+            assert_eq!(report.unenforced, [Family::V4], "{backend}: {case}");
+            let after = open_paths(&kernel, Family::V4);
+            let opened: Vec<_> = after.iter().filter(|path| path.contains("10.65.0.2")).collect();
+            assert!(opened.is_empty(), "{backend}: {case}: {opened:?}");
+            assert!(before.iter().all(|path| after.contains(path)), "{backend}: {case}: the others stay");
+            assert!(open_paths(&kernel, Family::V6).iter().any(|path| path.contains("fd00::2")), "{backend}: {case}");
             assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Down));
             assert_eq!(status(&dataplane, "w"), Some(EndpointStatus::Up));
 
             // Routes that are no longer desired are removed all the same.
             dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("w")));
             dataplane.apply(&mut kernel);
-            assert!(!kernel.routing.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")), "{what}");
+            assert!(!kernel.routing.routes.iter().any(|route| route.key.destination == cidr("10.65.0.1/32")), "{case}");
             assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")));
 
             repair(&mut kernel);
-            assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete(), "{backend}: {what}");
-            assert!(ways(&kernel, Family::V4).contains(&"10.65.0.2/32 by 8".to_owned()), "{backend}: {what}");
+            assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete(), "{backend}: {case}");
+            assert!(open_paths(&kernel, Family::V4).contains(&"10.65.0.2/32 by 8".to_owned()), "{backend}: {case}");
             assert_eq!(status(&dataplane, "new"), Some(EndpointStatus::Up));
         }
     }
@@ -225,8 +226,8 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
     // For a moment both claim the address: its route stays.
     dataplane.on_update(workload("new", pod("cali2", 1), &["a"]));
     dataplane.apply(&mut kernel);
-    assert!(ways(&kernel, Family::V4).contains(&"10.65.0.1/32 by 7".to_owned()));
-    assert!(ways(&kernel, Family::V6).contains(&"fd00::1/128 by 8".to_owned()));
+    assert!(open_paths(&kernel, Family::V4).contains(&"10.65.0.1/32 by 7".to_owned()));
+    assert!(open_paths(&kernel, Family::V6).contains(&"fd00::1/128 by 8".to_owned()));
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("w")));
     dataplane.apply(&mut kernel);
@@ -234,12 +235,12 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
 
     kernel.netfilter.tables_v4.behave();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    assert!(ways(&kernel, Family::V4).contains(&"10.65.0.1/32 by 8".to_owned()));
+    assert!(open_paths(&kernel, Family::V4).contains(&"10.65.0.1/32 by 8".to_owned()));
     assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "the old workload's connections are forgotten");
 }
 
 #[test]
-fn routes_of_workloads_whose_policy_cannot_be_changed_stay_but_are_not_recreated() {
+fn routes_stay_but_are_not_recreated_while_policy_cannot_be_changed() {
     let mut kernel = kernel(Backend::Nft);
     let mut dataplane = start(Backend::Nft);
     apply_until_in_sync(&mut dataplane, &mut kernel);

@@ -22,7 +22,7 @@ const V6: &str = "vxlan-v6.calico";
 struct Node {
     dataplane: Dataplane,
     kernel: FakeKernel,
-    known: BTreeMap<String, u32>,
+    monitored: BTreeMap<String, u32>,
 }
 
 impl Node {
@@ -39,20 +39,20 @@ impl Node {
         dataplane.on_link(up("eth1", 3));
         dataplane.on_update(DesiredUpdate::InSync);
         dataplane.on_links_in_sync();
-        Self { dataplane, kernel, known: BTreeMap::new() }
+        Self { dataplane, kernel, monitored: BTreeMap::new() }
     }
 
     fn new() -> Self {
         Self::with(kernel(Backend::Nft), 4096)
     }
 
-    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) -> &mut Self {
+    fn send_updates(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) -> &mut Self {
         updates.into_iter().for_each(|update| self.dataplane.on_update(update));
         self
     }
 
     /// Passes the events of the interface monitor to the dataplane.
-    fn hear(&mut self) {
+    fn deliver_link_events(&mut self) {
         let now: BTreeMap<String, u32> = self
             .kernel
             .links
@@ -61,7 +61,7 @@ impl Node {
             .filter(|(_, (device, _))| device.is_up)
             .map(|(name, (device, _))| (name.clone(), device.index))
             .collect();
-        for (name, index) in &self.known {
+        for (name, index) in &self.monitored {
             if now.get(name) != Some(index) {
                 self.dataplane.on_link(LinkEvent::Gone { name: name.parse().expect("an interface name") });
             }
@@ -69,13 +69,13 @@ impl Node {
         for (name, index) in &now {
             self.dataplane.on_link(up(name, *index));
         }
-        self.known = now;
+        self.monitored = now;
     }
 
     /// Applies until all events are processed; returns the remaining problems.
     fn settle(&mut self) -> Vec<DataplaneProblem> {
         for _ in 0..3 {
-            self.hear();
+            self.deliver_link_events();
             apply_until_in_sync(&mut self.dataplane, &mut self.kernel);
         }
         self.dataplane.problems().to_vec()
@@ -86,7 +86,9 @@ impl Node {
         let name = |index: u32| match index {
             2 => "eth0",
             3 => "eth1",
-            index => self.known.iter().find(|(_, known)| **known == index).map_or("?", |(name, _)| name.as_str()),
+            index => {
+                self.monitored.iter().find(|(_, monitored)| **monitored == index).map_or("?", |(name, _)| name.as_str())
+            }
         };
         let mut routes: Vec<String> = self
             .kernel
@@ -129,7 +131,7 @@ fn name(number: u8) -> tortie_model::Hostname {
     format!("node-{number}").as_str().into()
 }
 
-fn told_vtep(number: u8) -> DesiredUpdate {
+fn vtep_update(number: u8) -> DesiredUpdate {
     DesiredUpdate::Vtep(name(number), vtep(number))
 }
 
@@ -161,8 +163,8 @@ fn route(net: Cidr, number: u8) -> Route {
 fn two_nodes() -> Vec<DesiredUpdate> {
     vec![
         encapsulation(true),
-        told_vtep(1),
-        told_vtep(2),
+        vtep_update(1),
+        vtep_update(2),
         block("10.65.1.0/26", 1),
         block("10.65.2.0/26", 2),
         block("fd00:65:1::/122", 1),
@@ -178,9 +180,9 @@ const ROUTES: [&str; 4] = [
 ];
 
 #[test]
-fn what_went_while_nobody_listened_comes_back() {
+fn objects_removed_while_stopped_are_restored() {
     let mut node = Node::new();
-    assert_eq!(node.tell(two_nodes()).settle(), []);
+    assert_eq!(node.send_updates(two_nodes()).settle(), []);
     let state = node.kernel.state();
     // The interfaces are unchanged, so there are no events for them.
     node.kernel.routing.routes.clear();
@@ -194,7 +196,7 @@ fn what_went_while_nobody_listened_comes_back() {
 #[test]
 fn other_nodes_are_reached_through_tunnels_of_both_families() {
     let mut node = Node::new();
-    assert_eq!(node.tell(two_nodes()).settle(), []);
+    assert_eq!(node.send_updates(two_nodes()).settle(), []);
     assert_eq!(node.routes(), ROUTES);
     for (device, own, other, mtu) in [
         (V4, "10.65.1.1/32", vtep(2).v4.expect("it has one"), 1410),
@@ -216,14 +218,14 @@ fn other_nodes_are_reached_through_tunnels_of_both_families() {
     // A restart finds everything in place.
     node.kernel.reset_writes();
     let mut again = Node::with(node.kernel, 4096);
-    assert_eq!(again.tell(two_nodes()).settle(), []);
+    assert_eq!(again.send_updates(two_nodes()).settle(), []);
     assert_eq!(again.kernel.writes(), Writes::default());
 }
 
 #[test]
-fn what_was_removed_by_hand_comes_back() {
+fn objects_removed_by_hand_are_restored() {
     let mut node = Node::new();
-    node.tell(two_nodes()).settle();
+    node.send_updates(two_nodes()).settle();
     let state = |node: &Node| (node.routes(), node.kernel.neighbours.fdb.len(), node.kernel.neighbours.entries.len());
     let before = state(&node);
     let index = node.kernel.links.devices[V4].0.index;
@@ -250,10 +252,10 @@ fn what_was_removed_by_hand_comes_back() {
 #[test]
 fn a_device_with_other_parameters_is_made_afresh() {
     let mut node = Node::new();
-    node.tell(two_nodes()).settle();
+    node.send_updates(two_nodes()).settle();
     let index = node.kernel.links.devices[V4].0.index;
     let mut again = Node::with(node.kernel, 7);
-    assert_eq!(again.tell(two_nodes()).settle(), []);
+    assert_eq!(again.send_updates(two_nodes()).settle(), []);
     assert_ne!(again.kernel.links.devices[V4].0.index, index);
     assert_eq!(again.routes(), ROUTES);
 
@@ -267,35 +269,35 @@ fn a_device_with_other_parameters_is_made_afresh() {
 }
 
 #[test]
-fn nothing_is_left_when_it_is_switched_off() {
+fn leftovers_are_removed_when_the_overlay_is_disabled() {
     let mut node = Node::new();
     assert_eq!(node.settle(), []);
     let before = node.kernel.state();
-    node.tell(two_nodes()).settle();
-    node.tell([encapsulation(false)]);
+    node.send_updates(two_nodes()).settle();
+    node.send_updates([encapsulation(false)]);
     assert_eq!(node.settle(), []);
     let left: Vec<String> =
         node.kernel.state().lines().filter(|line| !before.contains(line)).map(str::to_owned).collect();
     assert_eq!(left, [""; 0]);
     assert_eq!(node.kernel.state().lines().count(), before.lines().count());
-    node.tell([encapsulation(true)]).settle();
+    node.send_updates([encapsulation(true)]).settle();
     assert_eq!(node.routes(), ROUTES);
 }
 
 #[test]
 fn nodes_of_the_same_subnet_are_reached_without_a_tunnel() {
     let mut node = Node::new();
-    node.tell(two_nodes()).settle();
+    node.send_updates(two_nodes()).settle();
     let near = |net: &str| {
         let net = cidr(net);
         DesiredUpdate::Route(net, Route { same_subnet: true, ..route(net, 2) })
     };
-    node.tell([near("10.65.2.0/26"), near("fd00:65:2::/122")]);
+    node.send_updates([near("10.65.2.0/26"), near("fd00:65:2::/122")]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes()[1], "10.65.2.0/26 via 10.0.0.2 dev eth0 proto 80 onlink");
     assert_eq!(node.routes()[3], "fd00:65:2::/122 via fd00::2 dev eth0 proto 80 onlink");
     assert_eq!(node.kernel.conntrack.flushed.len(), 0);
-    node.tell([block("10.65.2.0/26", 2), block("fd00:65:2::/122", 2)]);
+    node.send_updates([block("10.65.2.0/26", 2), block("fd00:65:2::/122", 2)]);
     assert_eq!(node.settle(), [], "tunnels end within the networks that they lead to");
     assert_eq!(node.routes(), ROUTES);
 
@@ -307,21 +309,22 @@ fn nodes_of_the_same_subnet_are_reached_without_a_tunnel() {
         DesiredUpdate::Route(net, Route { pool_type: PoolType::NoEncap, ..route(net, number) })
     };
     let mut node = Node::new();
-    node.tell([DesiredUpdate::Encapsulation(no_encap), plain("10.65.2.0/26", 2), plain("10.65.1.0/26", 1)]).settle();
+    node.send_updates([DesiredUpdate::Encapsulation(no_encap), plain("10.65.2.0/26", 2), plain("10.65.1.0/26", 1)])
+        .settle();
     assert_eq!(node.routes(), ["10.65.1.0/26 blackhole proto 80"]);
-    node.tell([DesiredUpdate::Host(name(1), host("10.0.0.1/24"))]).settle();
+    node.send_updates([DesiredUpdate::Host(name(1), host("10.0.0.1/24"))]).settle();
     assert_eq!(node.routes()[1], "10.65.2.0/26 via 10.0.0.2 dev eth0 proto 80 onlink");
 }
 
 #[test]
 fn single_addresses_are_reached_where_they_are() {
     let mut node = Node::new();
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     let of = |net: &str, types, borrowed| {
         let net = cidr(net);
         DesiredUpdate::Route(net, Route { types, borrowed, ..route(net, 2) })
     };
-    node.tell([
+    node.send_updates([
         of("10.65.9.1/32", RouteTypes::REMOTE_TUNNEL, true),
         of("10.65.9.2/32", RouteTypes::REMOTE_TUNNEL, false),
         of("10.65.9.3/32", RouteTypes::REMOTE_TUNNEL | RouteTypes::REMOTE_WORKLOAD, false),
@@ -360,22 +363,22 @@ fn ip_in_ip_has_a_device_that_stays() {
     let net = cidr("10.65.2.0/26");
     let ipip = |ipip| DesiredUpdate::Encapsulation(Encapsulation { ipip, ..Encapsulation::default() });
     let remote = DesiredUpdate::Route(net, Route { pool_type: PoolType::IpIp, ..route(net, 2) });
-    node.tell([DesiredUpdate::InSync, ipip(true), host(1), host(2), remote]);
+    node.send_updates([DesiredUpdate::InSync, ipip(true), host(1), host(2), remote]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), ["10.65.2.0/26 via 10.0.0.2 dev tunl0 proto 80 onlink mtu 1440"]);
     let (device, addresses) = &node.kernel.links.devices["tunl0"];
     assert_eq!((device.mtu, addresses.len()), (1440, 1));
-    node.tell([ipip(false)]);
+    node.send_updates([ipip(false)]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.routes(), [] as [&str; 0]);
     assert!(node.kernel.links.devices["tunl0"].1.is_empty());
 }
 
 #[test]
-fn there_is_no_way_to_other_nodes_before_policy_is_in_force() {
+fn no_route_to_other_nodes_exists_before_policy_is_in_force() {
     let mut node = Node::new();
     node.kernel.netfilter.not_runnable = vec!["tables-nft-restore".to_owned()];
-    node.tell(two_nodes()).tell([profile("kns.default"), workload("one", pod("cali1", 1), &[])]);
+    node.send_updates(two_nodes()).send_updates([profile("kns.default"), workload("one", pod("cali1", 1), &[])]);
     node.settle();
     assert!(
         node.kernel.links.devices.is_empty() && node.kernel.routing.routes.is_empty(),
@@ -391,7 +394,7 @@ fn there_is_no_way_to_other_nodes_before_policy_is_in_force() {
 fn a_device_that_cannot_be_made_is_tried_again_and_named() {
     let mut node = Node::new();
     node.kernel.links.broken_devices.insert(V4.to_owned());
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     let problems = node.settle();
     let [problem @ DataplaneProblem::Device { .. }] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(with_causes(problem), "device vxlan.calico: it cannot be made: Operation not supported");
@@ -405,13 +408,13 @@ fn a_device_that_cannot_be_made_is_tried_again_and_named() {
 #[test]
 fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     let mut sound = Node::new();
-    sound.tell(two_nodes()).settle();
+    sound.send_updates(two_nodes()).settle();
     assert!(sound.kernel.links.without_checksum_offload.is_empty());
 
     let mut options = config(Backend::Nft);
     options.tunnels.checksum_offload_broken = true;
     let mut node = Node::of(options, kernel(Backend::Nft));
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     assert_eq!(node.settle(), []);
     let off = |node: &Node| node.kernel.links.without_checksum_offload.iter().cloned().collect::<Vec<_>>();
     assert_eq!(off(&node), [V6, V4]);
@@ -428,7 +431,7 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
     options.tunnels.checksum_offload_broken = true;
     let mut node = Node::of(options, kernel(Backend::Nft));
     node.kernel.links.broken_offload = true;
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     let problems = texts(&node.settle());
     let why = "its checksum offload cannot be switched off: No such file or directory";
     assert_eq!(problems, [V4, V6].map(|name| format!("device {name}: {why}")));
@@ -442,12 +445,12 @@ fn checksums_are_not_left_to_devices_of_a_kernel_that_gets_them_wrong() {
 #[test]
 fn of_two_nodes_with_one_tunnel_address_the_first_has_it() {
     let mut node = Node::new();
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     let twin = Vtep { v4: vtep(2).v4.map(|old| VtepAddresses { mac: vtep(3).v4.expect("it").mac, ..old }), v6: None };
-    node.tell([DesiredUpdate::Vtep(name(3), twin)]).settle();
+    node.send_updates([DesiredUpdate::Vtep(name(3), twin)]).settle();
     let mac = |node: &Node| node.kernel.neighbours.entries[&(node.kernel.links.devices[V4].0.index, ip("10.65.2.1"))];
     assert_eq!(mac(&node).0[5], 2);
-    node.tell([DesiredUpdate::VtepRemove(name(2))]).settle();
+    node.send_updates([DesiredUpdate::VtepRemove(name(2))]).settle();
     assert_eq!(mac(&node).0[5], 3);
     assert!(!node.routes().iter().any(|route| route.starts_with("10.65.2.0")), "its node has no tunnel end any more");
 }
@@ -463,7 +466,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let nets = ["10.65.1.0/26", "10.65.2.0/26", "10.65.2.7/32", "fd00:65:2::/122"];
-    let told = prop_oneof![
+    let updates = prop_oneof![
         (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(vxlan, vxlan_v6, no_encap)| {
             DesiredUpdate::Encapsulation(Encapsulation { ipip: false, vxlan, vxlan_v6, no_encap })
         }),
@@ -484,7 +487,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
     ];
     prop_oneof![
-        8 => told.prop_map(Step::Tell),
+        8 => updates.prop_map(Step::Tell),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(first, has_them)| {
             let addresses = if has_them { vec!["10.0.0.1", "fd00::1"] } else { vec![] };
             Step::Addresses(if first { "eth0" } else { "eth1" }, addresses)
@@ -508,13 +511,13 @@ proptest! {
         let end = [
             Step::Addresses("eth1", vec![]),
             Step::Addresses("eth0", vec!["10.0.0.1", "fd00::1"]),
-            Step::Tell(told_vtep(1)),
+            Step::Tell(vtep_update(1)),
         ];
         for step in steps.into_iter().chain(end) {
             match step {
                 Step::Tell(update) => {
-                    node.tell([update.clone()]);
-                    fresh.tell([update]);
+                    node.send_updates([update.clone()]);
+                    fresh.send_updates([update]);
                 }
                 Step::Addresses(interface, list) => {
                     node.dataplane.on_link(addresses(interface, &list));

@@ -5,7 +5,7 @@ use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, EndpointPro
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpPool, QosControls, WorkloadExtras};
-use tortie_rules::PolicyBy;
+use tortie_rules::PolicyBackend;
 
 use crate::common::{
     apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, profile, set, texts, up,
@@ -28,7 +28,7 @@ fn pool(net: &str, masquerade: bool) -> DesiredUpdate {
 
 fn by_programs() -> DataplaneConfig {
     let mut config = config(Backend::Nft);
-    config.rules.policy_by = PolicyBy::Programs;
+    config.rules.policy_backend = PolicyBackend::Programs;
     config
 }
 
@@ -92,18 +92,18 @@ fn nothing_leads_to_a_workload_before_programs_enforce_policy() {
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(!report.enforced());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Down));
-    let leads =
+    let has_route =
         |kernel: &FakeKernel, net: &str| kernel.routing.routes.iter().any(|route| route.key.destination == cidr(net));
-    assert!(!leads(&kernel, "10.65.0.9/32"), "{:?}", kernel.routing.routes);
+    assert!(!has_route(&kernel, "10.65.0.9/32"), "{:?}", kernel.routing.routes);
 
     dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
-    assert!(leads(&kernel, "10.65.0.9/32"));
+    assert!(has_route(&kernel, "10.65.0.9/32"));
 }
 
 #[test]
-fn without_iptables_only_what_needs_it_is_a_problem() {
+fn without_iptables_only_features_that_need_it_are_problems() {
     let mut kernel = bare_kernel();
     let mut dataplane = start(without_iptables());
     dataplane.set_policy_in_force(true, vec![]);
@@ -125,7 +125,7 @@ fn without_iptables_only_what_needs_it_is_a_problem() {
 }
 
 #[test]
-fn what_programs_let_through_is_accepted_only_once_they_enforce_policy() {
+fn packets_allowed_by_programs_are_accepted_only_once_policy_is_in_force() {
     let mut kernel = kernel(Backend::Nft);
     let mut config = by_programs();
     config.rules.accepts_beside_programs = true;
@@ -146,7 +146,7 @@ fn what_programs_let_through_is_accepted_only_once_they_enforce_policy() {
 }
 
 #[test]
-fn what_programs_let_through_is_accepted_without_ipset() {
+fn packets_allowed_by_programs_are_accepted_without_ipset() {
     let mut kernel = kernel(Backend::Nft);
     kernel.netfilter.not_runnable = vec!["ipset".into()];
     let mut config = by_programs();
@@ -249,7 +249,7 @@ fn chains_that_enforced_policy_go_once_programs_do() {
 }
 
 #[test]
-fn what_takes_chains_is_named() {
+fn fields_that_need_chains_are_named() {
     let qos = QosControls { ingress_packet_rate: 10, egress_max_connections: 5, ..QosControls::default() };
     let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
     let limited = tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod("cali1", 1) };

@@ -37,8 +37,8 @@ fn kernel_with_subnets() -> FakeKernel {
 
 fn links() -> Vec<LinkEvent> {
     let interfaces = [("eth0", ETH0, "10.65.0.200"), ("eth1", ETH1, "10.65.0.201"), ("cali9", 9, "10.65.0.1")];
-    let told = |(name, index, address)| [up(name, index), addresses(name, &[address])];
-    interfaces.into_iter().flat_map(told).chain([up("cali1", 11)]).collect()
+    let events = |(name, index, address)| [up(name, index), addresses(name, &[address])];
+    interfaces.into_iter().flat_map(events).chain([up("cali1", 11)]).collect()
 }
 
 fn pool(net: &str, ipip: EncapMode, vxlan: EncapMode) -> DesiredUpdate {
@@ -59,11 +59,11 @@ fn service_name(name: &str) -> NamespacedName {
     NamespacedName { namespace: "default".into(), name: name.into() }
 }
 
-fn service(name: &str, service_type: &str, ingress: &[&str], asked_for: &str) -> DesiredUpdate {
+fn service(name: &str, service_type: &str, ingress: &[&str], requested_address: &str) -> DesiredUpdate {
     let service = Service {
         service_type: service_type.into(),
         load_balancer_ingress_ips: ingress.iter().map(|text| Arc::from(*text)).collect(),
-        load_balancer_ip: asked_for.into(),
+        load_balancer_ip: requested_address.into(),
         ..Service::default()
     };
     DesiredUpdate::Service(service_name(name), service.into())
@@ -74,7 +74,7 @@ fn reachable(hostname: &str) -> DataplaneConfig {
     DataplaneConfig { hostname: hostname.into(), local_reachability, ..config(Backend::Nft) }
 }
 
-fn told(updates: impl IntoIterator<Item = DesiredUpdate>) -> Dataplane {
+fn in_sync_with(updates: impl IntoIterator<Item = DesiredUpdate>) -> Dataplane {
     let mut dataplane = Dataplane::new(reachable("node-1"));
     let common = [profile("kns.default"), plain_pool("10.65.0.0/16"), plain_pool("fd00::/16")];
     common.into_iter().chain(updates).for_each(|update| dataplane.on_update(update));
@@ -99,7 +99,7 @@ fn of_pod(name: &str, iface: &str, number: u8) -> DesiredUpdate {
 #[test]
 fn pods_are_answered_for_where_their_subnet_is_and_announced_once() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     let report = dataplane.apply(&mut kernel);
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     // The first subnet of eth0 is the second half of eth1's.
@@ -124,7 +124,7 @@ fn pods_are_answered_for_where_their_subnet_is_and_announced_once() {
 }
 
 #[test]
-fn nothing_is_answered_for_unless_asked() {
+fn nothing_is_answered_unless_requested() {
     let mut kernel = kernel_with_subnets();
     let updates = [profile("kns.default"), plain_pool("10.65.0.0/16"), of_pod("a", "cali1", 5)];
     dataplane(Backend::Nft, updates, links()).apply(&mut kernel);
@@ -135,7 +135,7 @@ fn nothing_is_answered_for_unless_asked() {
 fn pools_with_encapsulation_and_addresses_of_no_pool_are_left_alone() {
     use EncapMode::{Always, CrossSubnet, Never};
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     for (ipip, vxlan) in [(Always, Never), (CrossSubnet, Never), (Never, Always), (Never, CrossSubnet)] {
         dataplane.on_update(pool("10.65.0.0/16", ipip, vxlan));
         dataplane.apply(&mut kernel);
@@ -158,7 +158,7 @@ fn a_pod_that_a_virtual_machine_leaves_is_not_answered_for() {
         let state = WorkloadEndpointState { endpoint, computed: Some(computed.into()), ..Default::default() };
         DesiredUpdate::WorkloadEndpoint(workload_id("a"), state)
     };
-    let mut dataplane = told([moving(LiveMigrationRole::Source)]);
+    let mut dataplane = in_sync_with([moving(LiveMigrationRole::Source)]);
     dataplane.apply(&mut kernel);
     assert!(kernel.neighbours.proxied.is_empty());
     dataplane.on_update(moving(LiveMigrationRole::Target));
@@ -167,9 +167,9 @@ fn a_pod_that_a_virtual_machine_leaves_is_not_answered_for() {
 }
 
 #[test]
-fn interfaces_come_go_and_change_their_addresses() {
+fn answers_follow_changes_of_interfaces_and_addresses() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
     dataplane.on_link(LinkEvent::Down { name: "eth1".parse().unwrap(), index: ETH1 });
     dataplane.apply(&mut kernel);
@@ -192,9 +192,9 @@ fn interfaces_come_go_and_change_their_addresses() {
 }
 
 #[test]
-fn an_interface_of_which_no_addresses_are_told_is_left_alone() {
+fn an_interface_without_reported_addresses_is_left_alone() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     dataplane.on_link(addresses("eth1", &[]));
     dataplane.apply(&mut kernel);
     assert_eq!(kernel.neighbours.proxied, entries([(ETH0, "fd00::5")]));
@@ -203,7 +203,7 @@ fn an_interface_of_which_no_addresses_are_told_is_left_alone() {
 #[test]
 fn a_changed_prefix_length_is_noticed_when_routes_are_read_again() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
     kernel.links.devices.get_mut("eth1").unwrap().1 = [cidr("10.65.0.201/25")].into();
     kernel.sleep(Duration::from_secs(100));
@@ -216,7 +216,7 @@ fn a_changed_prefix_length_is_noticed_when_routes_are_read_again() {
 #[test]
 fn addresses_are_announced_again_when_it_is_time() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
     kernel.neighbours.announced.clear();
     let mut elapsed = Duration::ZERO;
@@ -232,9 +232,9 @@ fn addresses_are_announced_again_when_it_is_time() {
 }
 
 #[test]
-fn what_is_not_answered_any_more_is_again_and_failures_are_tried_again() {
+fn muted_addresses_are_answered_again_and_failures_are_retried() {
     let mut kernel = kernel_with_subnets();
-    let mut dataplane = told([of_pod("a", "cali1", 5)]);
+    let mut dataplane = in_sync_with([of_pod("a", "cali1", 5)]);
     dataplane.apply(&mut kernel);
     let wanted = std::mem::take(&mut kernel.neighbours.proxied);
     kernel.neighbours.mute_interfaces = [ETH0, ETH1].into();
@@ -290,7 +290,7 @@ fn a_service_moves_when_its_node_goes() {
     let mut kernel = kernel_with_subnets();
     let own = node_with_address("node-1", "10.65.0.200/24", "fd00::200/64");
     let both = service("s", "LoadBalancer", &["10.65.0.50", "10.65.0.51"], "10.65.0.52");
-    let mut dataplane = told([own, both.clone()]);
+    let mut dataplane = in_sync_with([own, both.clone()]);
     dataplane.apply(&mut kernel);
     let all = entries([(ETH1, "10.65.0.50"), (ETH1, "10.65.0.51")]);
     assert_eq!(kernel.neighbours.proxied, all);
@@ -377,12 +377,12 @@ fn change_link(kernel: &mut FakeKernel, dataplane: &mut Dataplane, number: u8, f
 
 proptest! {
     #[test]
-    fn however_it_came_about_the_same_is_answered_for(
+    fn answered_addresses_are_independent_of_history(
         steps in prop::collection::vec((step(), any::<bool>()), 0..40),
         order in any::<prop::sample::Index>(),
     ) {
         let mut kernel = kernel_with_subnets();
-        let mut dataplane = told([node_with_address("node-1", "10.65.0.200/24", "fd00::1/64")]);
+        let mut dataplane = in_sync_with([node_with_address("node-1", "10.65.0.200/24", "fd00::1/64")]);
         let mut last: BTreeMap<(u8, u8), Step> = BTreeMap::new();
         last.insert((2, 0), (2, 0, Some(0)));
         last.insert((2, 2), (2, 2, Some(0)));

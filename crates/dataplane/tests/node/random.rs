@@ -190,7 +190,7 @@ fn comparable(mut kernel: FakeKernel) -> String {
     kernel.state()
 }
 
-fn assert_as_wanted(problems: &[DataplaneProblem]) {
+fn assert_desired_state(problems: &[DataplaneProblem]) {
     let unexpected: Vec<_> = problems.iter().filter(|p| !matches!(p, DataplaneProblem::Endpoint { .. })).collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
 }
@@ -210,7 +210,7 @@ impl Recorder {
 
     fn note(&mut self) {
         assert_unknown_workloads_are_denied(&self.kernel);
-        assert_ways_follow_policy(&self.kernel);
+        assert_paths_follow_policy(&self.kernel);
         self.moments.push(self.kernel.clone());
     }
 
@@ -231,7 +231,7 @@ fn converged(backend: Backend, state: &State) -> FakeKernel {
 }
 
 /// If anything leads to a workload, the kernel enters our chains.
-fn assert_ways_follow_policy(kernel: &FakeKernel) {
+fn assert_paths_follow_policy(kernel: &FakeKernel) {
     for (family, forwarding) in [(Family::V4, "net/ipv4/ip_forward"), (Family::V6, "net/ipv6/conf/all/forwarding")] {
         let routed = kernel.routing.routes.iter().any(|route| route.key.destination.family() == family);
         let known = family == Family::V4 && !kernel.neighbours.entries.is_empty();
@@ -479,11 +479,11 @@ proptest! {
             state.drop_routes(&mut kernel);
             state.links().into_iter().for_each(|event| lived.on_link(event));
             if *applied {
-                assert_as_wanted(&lived.apply(&mut kernel).problems);
+                assert_desired_state(&lived.apply(&mut kernel).problems);
             }
             before = state.clone();
         }
-        assert_as_wanted(&apply_until_in_sync(&mut lived, &mut kernel).problems);
+        assert_desired_state(&apply_until_in_sync(&mut lived, &mut kernel).problems);
         assert_unknown_workloads_are_denied(&kernel);
 
         let mut other = crate::common::kernel(backend);
@@ -496,14 +496,14 @@ proptest! {
         let mut born = fresh(backend);
         before.links().into_iter().for_each(|event| born.on_link(event));
         shuffled.into_iter().for_each(|update| born.on_update(update));
-        assert_as_wanted(&apply_until_in_sync(&mut born, &mut other).problems);
+        assert_desired_state(&apply_until_in_sync(&mut born, &mut other).problems);
         prop_assert_eq!(comparable(kernel.clone()), comparable(other));
 
         // This includes sysctls and ARP entries: the present ones are right.
         kernel.reset_writes();
-        assert_as_wanted(&apply_until_in_sync(&mut lived, &mut kernel).problems);
+        assert_desired_state(&apply_until_in_sync(&mut lived, &mut kernel).problems);
         prop_assert_eq!(kernel.writes(), Writes::default());
-        assert_as_wanted(&apply_until_in_sync(&mut of_state(backend, &before), &mut kernel).problems);
+        assert_desired_state(&apply_until_in_sync(&mut of_state(backend, &before), &mut kernel).problems);
         prop_assert_eq!(kernel.writes(), Writes::default());
         prop_assert_eq!(lived.workload_statuses().collect::<Vec<_>>(), born.workload_statuses().collect::<Vec<_>>());
     }
@@ -530,14 +530,14 @@ proptest! {
         second.drop_routes(&mut killed);
         let mut recorder_of_next = Recorder::new(killed, backend, &second);
         let mut next = of_state(backend, &second);
-        assert_as_wanted(&apply_until_in_sync(&mut next, &mut recorder_of_next).problems);
+        assert_desired_state(&apply_until_in_sync(&mut next, &mut recorder_of_next).problems);
         prop_assert_eq!(comparable(recorder_of_next.kernel), comparable(recorder.kernel));
     }
 
     /// Under faults of any kind and duration, nothing leads to a workload before its policy is in
     /// force, and the rules of another iptables implementation are removed last.
     #[test]
-    fn ways_follow_policy_whatever_fails(
+    fn paths_are_opened_after_policy_under_any_fault(
         backend in backend(),
         left in state(),
         begins_well in any::<bool>(),
@@ -575,7 +575,7 @@ proptest! {
         }
         // Deletions of conntrack entries are retried within a minute.
         recorder.sleep(Duration::from_secs(60));
-        assert_as_wanted(&apply_until_in_sync(&mut dataplane, &mut recorder).problems);
+        assert_desired_state(&apply_until_in_sync(&mut dataplane, &mut recorder).problems);
         for tables in [&recorder.kernel.netfilter.other_v4, &recorder.kernel.netfilter.other_v6] {
             prop_assert!(Table::ALL.iter().all(|table| !tables.saved(*table).contains("cali")));
         }

@@ -76,7 +76,7 @@ fn until(dataplane: &mut Dataplane, kernel: &mut FakeKernel, done: impl Fn(&Appl
 }
 
 #[test]
-fn an_allow_whose_set_cannot_be_made_is_left_out_and_the_rest_is_in_force() {
+fn an_allow_rule_with_an_unavailable_set_is_left_out_and_the_rest_is_in_force() {
     for backend in BACKENDS {
         let updates = [
             profile("kns.default"),
@@ -152,7 +152,7 @@ fn a_chain_closes_if_a_rule_that_cannot_be_left_out_needs_a_set_that_is_not_ther
 }
 
 #[test]
-fn a_set_that_cannot_be_changed_counts_by_what_it_lacks_and_holds_too_much() {
+fn treatment_of_a_stale_set_depends_on_missing_and_surplus_members() {
     let allow = || vec![(rule(RuleAction::Allow), from("s:x"))];
     let deny = || vec![(rule(RuleAction::Deny), from("s:x")), (rule(RuleAction::Allow), RuleSets::default())];
     let updates = [

@@ -188,7 +188,7 @@ fn limited(iface: &str, number: u8) -> WorkloadEndpoint {
 }
 
 #[test]
-fn wherever_it_is_told_to_end_nothing_more_is_begun_or_reported_and_the_next_start_converges() {
+fn after_a_stop_at_any_step_nothing_starts_or_is_reported_and_the_next_start_converges() {
     for backend in [Backend::Legacy, Backend::Nft] {
         let updates = || -> Vec<DesiredUpdate> {
             vec![

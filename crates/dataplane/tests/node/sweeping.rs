@@ -82,7 +82,7 @@ fn old_tables_stay_while_any_new_one_fails() {
 }
 
 #[test]
-fn what_comes_back_at_run_time_is_swept_only_while_the_new_tables_are_in_force() {
+fn leftovers_that_return_at_run_time_are_swept_only_while_the_new_tables_are_in_force() {
     let mut kernel = left_by(Backend::Legacy, Backend::Nft);
     let returning = kernel.netfilter.other_v4.clone();
     let mut dataplane = start(Backend::Nft, Backend::Legacy);

@@ -32,7 +32,7 @@ fn pass(dataplane: &mut Dataplane, kernel: &mut FakeKernel, time: Duration) -> V
 }
 
 #[test]
-fn what_somebody_changes_is_set_back_within_the_refresh_interval_and_counted() {
+fn foreign_changes_are_reverted_within_the_refresh_interval_and_counted() {
     for (path, bad) in [
         (FORWARDING, "0"),
         ("net/ipv6/conf/all/forwarding", "0"),
@@ -53,7 +53,7 @@ fn what_somebody_changes_is_set_back_within_the_refresh_interval_and_counted() {
 }
 
 #[test]
-fn looking_again_writes_nothing_and_works_without_routes() {
+fn a_refresh_writes_nothing_and_works_without_routes() {
     let (mut dataplane, mut kernel) = start();
     kernel.reset_writes();
     pass(&mut dataplane, &mut kernel, Duration::from_secs(300));
@@ -83,7 +83,7 @@ fn forwarding_that_is_none_of_our_business_stays_off() {
 }
 
 #[test]
-fn one_that_cannot_be_set_back_is_reported_for_as_long_as_that_lasts() {
+fn a_sysctl_that_cannot_be_restored_is_reported_until_it_is() {
     let (mut dataplane, mut kernel) = start();
     kernel.sysctls.values.insert(FORWARDING.to_owned(), "0".to_owned());
     kernel.sysctls.read_only.push("ip_forward".to_owned());
@@ -96,7 +96,7 @@ fn one_that_cannot_be_set_back_is_reported_for_as_long_as_that_lasts() {
 }
 
 #[test]
-fn one_that_cannot_be_written_does_not_stop_the_others_and_each_is_reported() {
+fn a_failed_write_does_not_stop_the_others_and_each_is_reported() {
     let mut kernel = kernel(Backend::Nft);
     kernel.sysctls.read_only = ["cali1/route_localnet", "cali1/proxy_arp", "cali2/rp_filter"].map(str::to_owned).into();
     let mut anyone = pod("cali2", 2);

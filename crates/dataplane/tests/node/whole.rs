@@ -26,15 +26,15 @@ fn updates() -> Vec<DesiredUpdate> {
 
 /// The rendered texts bring a clean node to the desired state.
 #[test]
-fn what_is_rendered_is_what_would_be_written() {
+fn rendered_texts_equal_the_writes() {
     for backend in BACKENDS {
         let mut applied = kernel(backend);
         apply_until_in_sync(&mut dataplane(backend, updates(), [up("eth0", 1)]), &mut applied);
 
         let mut by_hand = kernel(backend);
-        let mut untold = Dataplane::new(config(backend));
-        updates().into_iter().for_each(|update| untold.on_update(update));
-        let rendered = untold.render();
+        let mut rendering = Dataplane::new(config(backend));
+        updates().into_iter().for_each(|update| rendering.on_update(update));
+        let rendered = rendering.render();
         let mut run = |program: String, input: &str| {
             let args = if program == "ipset" { vec!["restore".to_owned()] } else { vec!["--noflush".to_owned()] };
             let command = tortie_dataplane::Command { program, args, input: input.to_owned() };
@@ -183,7 +183,7 @@ fn all_options_together_find_their_sets_and_chains() {
 }
 
 #[test]
-fn sets_that_are_not_needed_go_some_at_a_time() {
+fn unneeded_sets_are_destroyed_in_batches() {
     let ids: Vec<String> = (0..40).map(|n| format!("s:{n}")).collect();
     let sets: Vec<DesiredUpdate> = ids.iter().map(|id| set(id, &["10.0.0.1/32"])).collect();
     let mut kernel = kernel(Backend::Nft);
@@ -226,7 +226,7 @@ fn tables_of_nftables_are_read_at_once() {
 
 /// With nftables, tables are read again only after a commit of another process.
 #[test]
-fn tables_that_nobody_else_writes_are_not_read_again() {
+fn tables_without_foreign_writes_are_not_read_again() {
     for (backend, is_quiet) in [(Backend::Nft, true), (Backend::Legacy, false)] {
         let mut kernel = kernel(backend);
         let mut dataplane = dataplane(backend, updates(), [up("eth0", 1)]);

@@ -48,7 +48,7 @@ fn add_device(kernel: &mut FakeKernel, name: &str, index: u32, kind: &str) {
 }
 
 #[test]
-fn what_is_left_of_it_goes_when_it_is_switched_off() {
+fn leftovers_are_removed_when_wireguard_is_disabled() {
     let mut kernel = kernel(Backend::Nft);
     let foreign = rule(Family::V4, RouteTableIndex(2));
     kernel.routing.rules = vec![rule(Family::V4, TABLE), rule(Family::V6, TABLE), foreign];
@@ -72,9 +72,9 @@ fn what_is_left_of_it_goes_when_it_is_switched_off() {
 struct Node {
     dataplane: Dataplane,
     kernel: FakeKernel,
-    known: BTreeMap<String, (u32, bool)>,
+    monitored: BTreeMap<String, (u32, bool)>,
     /// Published keys of this node.
-    told: Vec<(Family, Option<WireguardKey>)>,
+    published: Vec<(Family, Option<WireguardKey>)>,
 }
 
 fn settings(encrypts_hosts: bool) -> DataplaneConfig {
@@ -95,24 +95,24 @@ impl Node {
         dataplane.on_link(up("eth0", 2));
         dataplane.on_update(DesiredUpdate::InSync);
         dataplane.on_links_in_sync();
-        Self { dataplane, kernel, known: BTreeMap::new(), told: Vec::new() }
+        Self { dataplane, kernel, monitored: BTreeMap::new(), published: Vec::new() }
     }
 
     fn new(encrypts_hosts: bool) -> Self {
         Self::with(settings(encrypts_hosts), kernel(Backend::Nft))
     }
 
-    fn tell(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) -> &mut Self {
+    fn send_updates(&mut self, updates: impl IntoIterator<Item = DesiredUpdate>) -> &mut Self {
         updates.into_iter().for_each(|update| self.dataplane.on_update(update));
         self
     }
 
     /// Passes the events of the interface monitor to the dataplane.
-    fn hear(&mut self) {
+    fn deliver_link_events(&mut self) {
         let devices = self.kernel.links.devices.iter();
         let now: BTreeMap<String, (u32, bool)> =
             devices.map(|(name, (device, _))| (name.clone(), (device.index, device.is_up))).collect();
-        for name in self.known.keys().filter(|name| !now.contains_key(*name)) {
+        for name in self.monitored.keys().filter(|name| !now.contains_key(*name)) {
             self.dataplane.on_link(LinkEvent::Gone { name: name.parse().expect("an interface name") });
         }
         for (name, (index, is_up)) in &now {
@@ -120,12 +120,12 @@ impl Node {
             let event = if *is_up { LinkEvent::Up { name, index } } else { LinkEvent::Down { name, index } };
             self.dataplane.on_link(event);
         }
-        self.known = now;
+        self.monitored = now;
     }
 
     fn apply(&mut self) -> Vec<DataplaneProblem> {
         let report = self.dataplane.apply(&mut self.kernel);
-        self.told.extend(report.wireguard_keys);
+        self.published.extend(report.wireguard_keys);
         report.problems
     }
 
@@ -133,7 +133,7 @@ impl Node {
     fn settle(&mut self) -> Vec<DataplaneProblem> {
         let mut problems = Vec::new();
         for _ in 0..6 {
-            self.hear();
+            self.deliver_link_events();
             problems = self.apply();
             self.kernel.sleep(Duration::from_secs(11));
         }
@@ -248,7 +248,7 @@ fn two_nodes() -> Vec<DesiredUpdate> {
 #[test]
 fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
     let mut node = Node::new(false);
-    assert_eq!(node.tell(two_nodes()).settle(), []);
+    assert_eq!(node.send_updates(two_nodes()).settle(), []);
     let device = node.device("wireguard.cali").clone();
     assert_eq!((device.mtu, device.is_up), (1400, true));
     let addresses = &node.kernel.links.devices["wireguard.cali"].1;
@@ -275,21 +275,21 @@ fn packets_to_nodes_with_a_key_are_encrypted_and_others_are_not() {
     assert_eq!(node.kernel.links.threaded, [("wireguard.cali".to_owned(), true)].into());
     assert_eq!(node.kernel.sysctls.values["net/ipv4/conf/all/src_valid_mark"], "0");
     let own = wireguard.public_key;
-    assert!(own.is_some() && node.told.contains(&(Family::V4, own)), "{:?}", node.told);
+    assert!(own.is_some() && node.published.contains(&(Family::V4, own)), "{:?}", node.published);
 
     // A restart writes nothing again.
     node.kernel.reset_writes();
     assert_eq!(node.settle(), []);
     let mut next = Node::with(settings(false), node.kernel);
-    assert_eq!(next.tell(two_nodes()).settle(), []);
+    assert_eq!(next.send_updates(two_nodes()).settle(), []);
     assert_eq!(next.kernel.writes(), Writes::default());
-    assert!(next.told.contains(&(Family::V4, own)), "the key is the device's");
+    assert!(next.published.contains(&(Family::V4, own)), "the key is the device's");
 }
 
 #[test]
 fn hosts_are_encrypted_if_that_is_asked_for() {
     let mut node = Node::new(true);
-    node.tell(two_nodes()).tell([peer(Family::V4, 1, "", None)]);
+    node.send_updates(two_nodes()).send_updates([peer(Family::V4, 1, "", None)]);
     assert_eq!(node.settle(), []);
     assert!(node.peers("wireguard.cali")[&key(2)].allowed.contains(&cidr("192.0.2.2/32")));
     assert!(node.routes().contains(&"192.0.2.2/32 dev wireguard.cali".to_owned()));
@@ -312,16 +312,16 @@ fn rules_let_tunnels_through() {
 }
 
 #[test]
-fn a_key_of_two_nodes_is_nobodys() {
+fn a_key_of_two_nodes_belongs_to_neither() {
     let mut node = Node::new(false);
-    node.tell(two_nodes()).tell([peer(Family::V4, 3, &key(2).to_string(), None)]);
+    node.send_updates(two_nodes()).send_updates([peer(Family::V4, 3, &key(2).to_string(), None)]);
     assert_eq!(node.settle(), []);
     assert!(node.peers("wireguard.cali").is_empty());
     assert!(node.routes().iter().all(|route| route.starts_with("throw ")), "{:?}", node.routes());
-    node.tell([peer(Family::V4, 3, "no key", None)]);
+    node.send_updates([peer(Family::V4, 3, "no key", None)]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.peers("wireguard.cali").keys().copied().collect::<Vec<_>>(), [key(2)]);
-    node.tell([peer(Family::V4, 2, &key(4).to_string(), None), peer(Family::V4, 3, &key(2).to_string(), None)]);
+    node.send_updates([peer(Family::V4, 2, &key(4).to_string(), None), peer(Family::V4, 3, &key(2).to_string(), None)]);
     assert_eq!(node.settle(), []);
     assert_eq!(node.peers("wireguard.cali").keys().copied().collect::<Vec<_>>(), [key(2), key(4)]);
     assert_eq!(node.peers("wireguard.cali")[&key(2)].allowed, [cidr("10.65.2.0/26")].into());
@@ -330,48 +330,48 @@ fn a_key_of_two_nodes_is_nobodys() {
 #[test]
 fn a_change_costs_its_own_peer() {
     let mut node = Node::new(false);
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     for number in 10..60_u8 {
         let index = usize::from(number);
-        node.tell([host(index, number), peer(Family::V4, index, &key(number).to_string(), None)]);
+        node.send_updates([host(index, number), peer(Family::V4, index, &key(number).to_string(), None)]);
     }
     assert_eq!(node.settle(), []);
     node.kernel.reset_writes();
-    node.tell([net("10.65.3.0/26", 12, RouteTypes::REMOTE_WORKLOAD)]);
+    node.send_updates([net("10.65.3.0/26", 12, RouteTypes::REMOTE_WORKLOAD)]);
     assert_eq!(node.apply(), []);
     let writes = node.kernel.writes();
     assert_eq!((writes.peers, writes.routes), (1, 1));
 }
 
 #[test]
-fn a_kernel_without_it_is_named_and_others_are_told_that_there_is_no_key() {
+fn a_kernel_without_wireguard_is_reported_and_no_key_is_published() {
     let mut kernel = kernel(Backend::Nft);
     kernel.links.lacks_wireguard = true;
     let mut node = Node::with(settings(false), kernel);
-    node.tell(two_nodes());
+    node.send_updates(two_nodes());
     let problems = texts(&node.settle());
-    let said = "device wireguard.cali: it cannot be made: the kernel does not support it";
-    assert!(problems.iter().any(|problem| problem == said), "{problems:?}");
-    assert_eq!(node.told, [(Family::V4, None), (Family::V6, None)]);
+    let expected = "device wireguard.cali: it cannot be made: the kernel does not support it";
+    assert!(problems.iter().any(|problem| problem == expected), "{problems:?}");
+    assert_eq!(node.published, [(Family::V4, None), (Family::V6, None)]);
     assert_eq!(node.kernel.routing.rules, []);
 }
 
 #[test]
-fn a_key_that_others_know_wrongly_is_told_again() {
+fn a_wrong_published_key_is_published_again() {
     let mut node = Node::new(false);
-    node.tell(two_nodes()).settle();
+    node.send_updates(two_nodes()).settle();
     let own = node.kernel.links.wireguards[&node.device("wireguard.cali").index].public_key;
-    node.told.clear();
-    node.tell([peer(Family::V4, 1, &key(9).to_string(), Some("10.65.0.5"))]).settle();
-    assert_eq!(node.told, [(Family::V4, own)], "once");
-    node.tell([peer(Family::V4, 1, &own.expect("there is one").to_string(), Some("10.65.0.5"))]).settle();
-    assert_eq!(node.told.len(), 1);
+    node.published.clear();
+    node.send_updates([peer(Family::V4, 1, &key(9).to_string(), Some("10.65.0.5"))]).settle();
+    assert_eq!(node.published, [(Family::V4, own)], "once");
+    node.send_updates([peer(Family::V4, 1, &own.expect("there is one").to_string(), Some("10.65.0.5"))]).settle();
+    assert_eq!(node.published.len(), 1);
     let index = node.device("wireguard.cali").index;
     node.kernel.remove_device(index);
     node.settle();
     let other = node.kernel.links.wireguards[&node.device("wireguard.cali").index].public_key;
     assert_ne!(other, own);
-    assert_eq!(node.told, [(Family::V4, own), (Family::V4, other)]);
+    assert_eq!(node.published, [(Family::V4, own), (Family::V4, other)]);
 }
 
 const NETS: [&str; 8] = [
@@ -397,7 +397,7 @@ enum Event {
     Host(usize, Option<u8>),
     Peer(bool, usize, Option<(u8, bool)>),
     Net(usize, Option<(usize, usize)>),
-    Hear,
+    LinkEvents,
     Apply,
     Wait,
     Delete(usize),
@@ -412,7 +412,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (any::<bool>(), node.clone(), prop::option::of((0..4_u8, any::<bool>())))
             .prop_map(|(is_v6, node, key)| Event::Peer(is_v6, node, key)),
         6 => (0..NETS.len(), prop::option::of((node, 0..TYPES.len()))).prop_map(|(net, of)| Event::Net(net, of)),
-        3 => Just(Event::Hear),
+        3 => Just(Event::LinkEvents),
         4 => Just(Event::Apply),
         1 => Just(Event::Wait),
         1 => (0..2_usize).prop_map(Event::Delete),
@@ -423,13 +423,13 @@ fn event() -> impl Strategy<Value = Event> {
 
 /// The last update of each object.
 #[derive(Debug, Default)]
-struct Told {
+struct LastUpdates {
     hosts: BTreeMap<usize, u8>,
     peers: BTreeMap<(bool, usize), (u8, bool)>,
     nets: BTreeMap<usize, (usize, usize)>,
 }
 
-impl Told {
+impl LastUpdates {
     fn note(&mut self, event: &Event) {
         fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
             match value {
@@ -471,21 +471,21 @@ impl Node {
         }
     }
 
-    fn happen(&mut self, event: &Event) {
+    fn apply_event(&mut self, event: &Event) {
         match *event {
-            Event::Host(node, Some(last)) => drop(self.tell([host(node, last)])),
-            Event::Host(node, None) => drop(self.tell([DesiredUpdate::HostRemove(name(node))])),
+            Event::Host(node, Some(last)) => drop(self.send_updates([host(node, last)])),
+            Event::Host(node, None) => drop(self.send_updates([DesiredUpdate::HostRemove(name(node))])),
             Event::Peer(is_v6, node, Some((number, has_address))) => {
                 let family = if is_v6 { Family::V6 } else { Family::V4 };
                 let key = if number == 0 { "none".to_owned() } else { key(number).to_string() };
                 let address = ["10.65.9.9", "fd00:65::9"][usize::from(is_v6)];
-                self.tell([peer(family, node, &key, has_address.then_some(address))]);
+                self.send_updates([peer(family, node, &key, has_address.then_some(address))]);
             }
-            Event::Peer(false, node, None) => drop(self.tell([DesiredUpdate::WireguardRemove(name(node))])),
-            Event::Peer(true, node, None) => drop(self.tell([DesiredUpdate::WireguardV6Remove(name(node))])),
-            Event::Net(at, Some((node, types))) => drop(self.tell([net(NETS[at], node, TYPES[types])])),
-            Event::Net(at, None) => drop(self.tell([DesiredUpdate::RouteRemove(cidr(NETS[at]))])),
-            Event::Hear => self.hear(),
+            Event::Peer(false, node, None) => drop(self.send_updates([DesiredUpdate::WireguardRemove(name(node))])),
+            Event::Peer(true, node, None) => drop(self.send_updates([DesiredUpdate::WireguardV6Remove(name(node))])),
+            Event::Net(at, Some((node, types))) => drop(self.send_updates([net(NETS[at], node, TYPES[types])])),
+            Event::Net(at, None) => drop(self.send_updates([DesiredUpdate::RouteRemove(cidr(NETS[at]))])),
+            Event::LinkEvents => self.deliver_link_events(),
             Event::Apply => drop(self.apply()),
             Event::Wait => self.kernel.sleep(Duration::from_secs(91)),
             Event::Delete(device) => {
@@ -513,25 +513,25 @@ proptest! {
         events in prop::collection::vec(event(), 1..40),
     ) {
         let mut lived = Node::new(encrypts_hosts);
-        let mut told = Told::default();
+        let mut last = LastUpdates::default();
         for event in &events {
-            told.note(event);
-            lived.happen(event);
+            last.note(event);
+            lived.apply_event(event);
         }
-        lived.happen(&Event::Fail(false, false, 0));
+        lived.apply_event(&Event::Fail(false, false, 0));
         lived.settle();
         lived.kernel.sleep(Duration::from_secs(91));
         prop_assert_eq!(lived.settle(), []);
 
         let mut born = Node::new(encrypts_hosts);
-        told.events().iter().for_each(|event| born.happen(event));
+        last.events().iter().for_each(|event| born.apply_event(event));
         prop_assert_eq!(born.settle(), []);
         prop_assert_eq!(lived.state(), born.state());
 
         // Nothing is left to do, not even for another process.
         let mut next = Node::with(settings(encrypts_hosts), lived.kernel.clone());
         next.kernel.reset_writes();
-        told.events().iter().for_each(|event| next.happen(event));
+        last.events().iter().for_each(|event| next.apply_event(event));
         prop_assert_eq!(next.settle(), []);
         prop_assert_eq!(next.state(), born.state());
         prop_assert_eq!(next.kernel.writes().peers, 0);

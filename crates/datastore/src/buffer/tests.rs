@@ -23,7 +23,7 @@ fn version(update: &Update) -> u32 {
 }
 
 #[test]
-fn what_was_not_told_again_is_deleted_and_the_newest_value_counts() {
+fn resync_deletes_unsent_keys_and_the_newest_value_wins() {
     let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
     buffer.begin_resync();
     buffer.update(update(1, Some(1)), now);
@@ -44,7 +44,7 @@ fn what_was_not_told_again_is_deleted_and_the_newest_value_counts() {
 /// An object that the consumer knows is deleted, recreated and deleted: the consumer receives the
 /// deletion.
 #[test]
-fn what_the_consumer_knows_is_deleted_however_often_it_came_and_went() {
+fn keys_known_to_the_consumer_are_deleted_after_any_number_of_changes() {
     let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
     buffer.update(update(1, Some(1)), now);
     buffer.take(9);
@@ -147,13 +147,13 @@ impl SourceModel {
 }
 
 /// Lets the consumer take an item and checks that the item is permitted.
-fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consumer: &mut BTreeMap<Key, u32>) -> bool {
+fn take(buffer: &mut DedupeBuffer, limit: usize, source: &mut SourceModel, consumer: &mut BTreeMap<Key, u32>) -> bool {
     match buffer.take(limit) {
         None => return false,
         Some(Next::Versions(versions)) => {
-            assert!(!versions.is_empty() && told.versions.is_none() && !buffer.is_empty());
+            assert!(!versions.is_empty() && source.versions.is_none() && !buffer.is_empty());
             assert!(!buffer.begins_with_status(), "their objects come next");
-            told.versions = Some((versions, limit));
+            source.versions = Some((versions, limit));
         }
         Some(Next::Updates(updates, _)) => {
             let of_update = |update: &Update| {
@@ -161,9 +161,9 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
                 Some((update.key(), version))
             };
             let versions: Vec<_> = updates.iter().filter_map(of_update).collect();
-            let (heard, limit) = told.versions.take().unwrap_or((Vec::new(), limit));
+            let (sent_versions, limit) = source.versions.take().unwrap_or((Vec::new(), limit));
             assert!((1..=limit).contains(&updates.len()));
-            assert_eq!(versions, heard, "of each that is known, and of no other");
+            assert_eq!(versions, sent_versions, "of each that is known, and of no other");
             let keys: BTreeSet<_> = updates.iter().map(Update::key).collect();
             assert_eq!(keys.len(), updates.len(), "a key twice");
             for update in updates {
@@ -175,14 +175,15 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
             }
         }
         Some(Next::Status(status)) => {
-            assert_eq!(told.versions, None, "their objects come next");
+            assert_eq!(source.versions, None, "their objects come next");
             // It may stand for several reported statuses.
-            let first = told.statuses.iter().position(|(told, _)| *told == status).expect("a status that was told");
-            let (_, last) = told.statuses.remove(first);
+            let first = source.statuses.iter().position(|(sent, _)| *sent == status).expect("a status that was told");
+            let (_, last) = source.statuses.remove(first);
             for (name, at) in last {
-                let heard = consumer.get(&key(name)).copied();
-                let gone_later = !told.exists.contains_key(&name);
-                let is_new_enough = heard.map_or(gone_later || told.exists[&name] >= at, |heard| heard >= at);
+                let received = consumer.get(&key(name)).copied();
+                let gone_later = !source.exists.contains_key(&name);
+                let is_new_enough =
+                    received.map_or(gone_later || source.exists[&name] >= at, |received| received >= at);
                 assert!(is_new_enough, "{status:?} overtook {name}");
             }
         }
@@ -190,66 +191,66 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, told: &mut SourceModel, consume
     true
 }
 
-fn names(told: &SourceModel) -> Vec<u8> {
-    told.exists.keys().copied().collect()
+fn names(source: &SourceModel) -> Vec<u8> {
+    source.exists.keys().copied().collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
 
     #[test]
-    fn a_consumer_ends_up_with_what_was_told(steps in prop::collection::vec(step(), 0..80)) {
+    fn the_consumer_ends_with_the_sent_state(steps in prop::collection::vec(step(), 0..80)) {
         let now = Instant::now();
-        let (mut buffer, mut told, mut consumer) = (DedupeBuffer::default(), SourceModel::default(), BTreeMap::new());
+        let (mut buffer, mut source, mut consumer) = (DedupeBuffer::default(), SourceModel::default(), BTreeMap::new());
         for step in steps {
             match step {
                 Step::Set(name) => {
-                    told.clock += 1;
-                    told.exists.insert(name, told.clock);
-                    told.last.insert(name, told.clock);
-                    told.again.insert(name);
-                    buffer.update_at(update(name, Some(told.clock)), known_version(told.clock), now);
+                    source.clock += 1;
+                    source.exists.insert(name, source.clock);
+                    source.last.insert(name, source.clock);
+                    source.again.insert(name);
+                    buffer.update_at(update(name, Some(source.clock)), known_version(source.clock), now);
                 }
                 Step::Delete(name) => {
-                    told.delete(name);
+                    source.delete(name);
                     buffer.update(update(name, None), now);
                 }
                 Step::Begin => {
-                    told.again.clear();
-                    told.status(SyncStatus::Resync);
+                    source.again.clear();
+                    source.status(SyncStatus::Resync);
                     buffer.begin_resync();
                 }
                 Step::End => {
-                    let gone: Vec<u8> = told.exists.keys().filter(|name| !told.again.contains(name)).copied().collect();
-                    gone.into_iter().for_each(|name| told.delete(name));
-                    told.status(SyncStatus::InSync);
+                    let gone: Vec<u8> = source.exists.keys().filter(|name| !source.again.contains(name)).copied().collect();
+                    gone.into_iter().for_each(|name| source.delete(name));
+                    source.status(SyncStatus::InSync);
                     buffer.end_resync(now);
                 }
                 Step::Wait => {
-                    told.status(SyncStatus::WaitForDatastore);
+                    source.status(SyncStatus::WaitForDatastore);
                     buffer.status(SyncStatus::WaitForDatastore);
                 }
                 Step::Take(limit) => {
-                    take(&mut buffer, limit, &mut told, &mut consumer);
+                    take(&mut buffer, limit, &mut source, &mut consumer);
                 }
                 Step::Clear => {
                     buffer.clear();
-                    (told, consumer) = (SourceModel { clock: told.clock, ..SourceModel::default() }, BTreeMap::new());
+                    (source, consumer) = (SourceModel { clock: source.clock, ..SourceModel::default() }, BTreeMap::new());
                 }
             }
             prop_assert!(buffer.len() <= 6 && buffer.pending.len() <= buffer.queue.len());
         }
-        while take(&mut buffer, 3, &mut told, &mut consumer) {}
-        let expected: BTreeMap<Key, u32> = told.exists.iter().map(|(name, version)| (key(*name), *version)).collect();
+        while take(&mut buffer, 3, &mut source, &mut consumer) {}
+        let expected: BTreeMap<Key, u32> = source.exists.iter().map(|(name, version)| (key(*name), *version)).collect();
         prop_assert_eq!(&consumer, &expected);
         prop_assert!(buffer.is_empty() && buffer.known.len() == expected.len());
         // A resync without objects deletes everything.
-        told.status(SyncStatus::Resync);
+        source.status(SyncStatus::Resync);
         buffer.begin_resync();
-        names(&told).into_iter().for_each(|name| told.delete(name));
-        told.status(SyncStatus::InSync);
+        names(&source).into_iter().for_each(|name| source.delete(name));
+        source.status(SyncStatus::InSync);
         buffer.end_resync(now);
-        while take(&mut buffer, 3, &mut told, &mut consumer) {}
+        while take(&mut buffer, 3, &mut source, &mut consumer) {}
         prop_assert!(consumer.is_empty());
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use tortie_model::{Update, with_causes};
 use tortie_resources::manifest::Options;
 
-use super::settling::{Facts, Look, Settle, Settling, Sign, TakenAs, Verdict};
+use super::settling::{Facts, FileEvent, ReadDecision, Settle, SettleDecision, Settling, TakenContent};
 use crate::dir_state::{Missing, Reading};
 use crate::last_good::{Change, Record};
-use crate::scan::{Found, ManifestError, Stamp};
+use crate::scan::{ManifestError, ScanResult, Stamp};
 use crate::{DirState, FileContent};
 
 /// Interval until files are read again whose time stamps are too young to prove that they are
@@ -26,7 +26,7 @@ pub(crate) trait Disk {
     ///
     /// # Errors
     /// If the directory cannot be listed.
-    fn scan(&self) -> io::Result<Found>;
+    fn scan(&self) -> io::Result<ScanResult>;
     /// Returns the text of a file; `Ok(None)` if it does not exist any more.
     ///
     /// # Errors
@@ -62,11 +62,11 @@ pub(crate) struct Turn {
 }
 
 /// A file whose new content is about to be staged.
-struct Taken {
+struct SettledFile {
     path: PathBuf,
     reading: Reading,
     keep: bool,
-    as_file: Option<(Stamp, TakenAs)>,
+    as_file: Option<(Stamp, TakenContent)>,
     /// `None` if it cannot be read.
     text: Option<String>,
 }
@@ -92,13 +92,13 @@ impl Directory {
     }
 
     /// Processes an event; see [`Settling::note`].
-    pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
-        self.settling.note(sign, stamp, now);
+    pub(crate) fn note(&mut self, event: FileEvent, stamp: &Stamp, now: Duration) {
+        self.settling.note(event, stamp, now);
     }
 
     /// Discards the states of all writers, because events have been lost.
-    pub(crate) fn forget_events(&mut self) {
-        self.settling.forget_events();
+    pub(crate) fn clear_events(&mut self) {
+        self.settling.clear_events();
     }
 
     /// Scans the directory.
@@ -106,20 +106,20 @@ impl Directory {
     /// # Errors
     /// If it cannot be listed; nothing has changed then.
     pub(crate) fn turn(&mut self, disk: &impl Disk, now: Duration) -> io::Result<Turn> {
-        let Found { files, closed } = disk.scan()?;
+        let ScanResult { files, closed } = disk.scan()?;
         let mut taken = self.look(disk, &files, now);
-        let loses = |taken: &Taken| !taken.keep && self.state.loses(&taken.path, &taken.reading);
+        let loses = |taken: &SettledFile| !taken.keep && self.state.loses(&taken.path, &taken.reading);
         if taken.iter().any(loses) && disk.scan().is_ok_and(|found| found.files != files) {
             // A definition that is lost here may appear there: several files are being exchanged.
             taken.iter_mut().for_each(|taken| taken.keep = true);
         }
         for (path, why) in &closed {
-            self.settling.forget(path);
+            self.settling.remove(path);
             self.read_closed(path, why).into_iter().for_each(|closed| taken.push(closed));
         }
         let mut touched = self.miss(&files, &closed, now);
         let mut changed = Vec::new();
-        for Taken { path, reading, mut keep, as_file, text } in taken {
+        for SettledFile { path, reading, mut keep, as_file, text } in taken {
             touched = true;
             keep = self.state.loses(&path, &reading) && (keep || self.settling.others_in_doubt(&path, now));
             self.state.stage(&path, Some(reading), if keep { Missing::Kept } else { Missing::Gone });
@@ -175,22 +175,22 @@ impl Directory {
     }
 
     /// Returns the staged problem of an unreadable directory.
-    fn read_closed(&mut self, path: &Path, why: &str) -> Option<Taken> {
+    fn read_closed(&mut self, path: &Path, why: &str) -> Option<SettledFile> {
         let reading = self.state.read(path, FileContent::Unreadable(why))?;
         if self.state.files().any(|file| file != path && file.starts_with(path)) {
             // The files in it were known before, and their definitions stay in force.
             self.state.stage(path, None, Missing::Kept);
             self.state.restore_closed(path, BTreeSet::new());
         }
-        Some(Taken { path: path.to_path_buf(), reading, keep: false, as_file: None, text: None })
+        Some(SettledFile { path: path.to_path_buf(), reading, keep: false, as_file: None, text: None })
     }
 
     /// Reads the changed files that seem to be whole.
-    fn look(&mut self, disk: &impl Disk, files: &BTreeMap<PathBuf, Stamp>, now: Duration) -> Vec<Taken> {
+    fn look(&mut self, disk: &impl Disk, files: &BTreeMap<PathBuf, Stamp>, now: Duration) -> Vec<SettledFile> {
         let mut taken = Vec::new();
         for (path, stamp) in files {
             let age = disk.age(stamp);
-            if self.settling.look(path, stamp, age, now) != Look::Read {
+            if self.settling.look(path, stamp, age, now) != ReadDecision::Read {
                 continue;
             }
             let text = disk.read(path);
@@ -212,17 +212,17 @@ impl Directory {
             let failed = matches!(content, FileContent::Unreadable(_));
             let Some(reading) = self.state.read(path, content) else {
                 let is_empty = false;
-                self.settling.confirm(path, stamp.clone(), TakenAs { is_empty, racy, failed });
+                self.settling.confirm(path, stamp.clone(), TakenContent { is_empty, racy, failed });
                 continue;
             };
             let facts = Facts { is_empty: reading.is_empty(), is_readable: reading.is_readable(), ends };
-            let keep = match self.settling.judge(path, stamp, facts, age, now) {
-                Verdict::Wait => continue,
-                Verdict::Take => false,
-                Verdict::TakeAndKeep => true,
+            let keep = match self.settling.decide(path, stamp, facts, age, now) {
+                SettleDecision::Wait => continue,
+                SettleDecision::Take => false,
+                SettleDecision::TakeAndKeep => true,
             };
-            let as_file = Some((stamp.clone(), TakenAs { is_empty: facts.is_empty, racy, failed }));
-            taken.push(Taken { path: path.clone(), reading, keep, as_file, text: text.ok().flatten() });
+            let as_file = Some((stamp.clone(), TakenContent { is_empty: facts.is_empty, racy, failed }));
+            taken.push(SettledFile { path: path.clone(), reading, keep, as_file, text: text.ok().flatten() });
         }
         taken
     }
@@ -232,7 +232,7 @@ impl Directory {
         let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
         let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
         let state = &self.state;
-        self.settling.forget_if(|path| is_gone(path) && !state.is_known(path));
+        self.settling.remove_if(|path| is_gone(path) && !state.is_known(path));
         let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
         let mut touched = false;
         for path in gone {

@@ -9,7 +9,7 @@ use ahash::RandomState;
 use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
 use notify::{Event, EventKind};
 
-use super::settling::Sign;
+use super::settling::FileEvent;
 use crate::DirAccess;
 use crate::scan::{self, Stamp};
 
@@ -48,8 +48,8 @@ impl Names for OnDisk {
 
 /// File events since they were last taken.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    notes: Vec<(Sign, Stamp, Duration)>,
+pub(super) struct FileEvents {
+    notes: Vec<(FileEvent, Stamp, Duration)>,
     /// Events have been lost, so that earlier notes may not be true any more.
     lost: bool,
     /// Files being written, by the names that their events bear. An event may be read late, when its name belongs to
@@ -57,14 +57,14 @@ pub(super) struct Heard {
     names: HashMap<PathBuf, Stamp, RandomState>,
 }
 
-impl Heard {
+impl FileEvents {
     /// Takes the notes, and whether events were lost before them.
-    pub(super) fn take(&mut self) -> (Vec<(Sign, Stamp, Duration)>, bool) {
+    pub(super) fn take(&mut self) -> (Vec<(FileEvent, Stamp, Duration)>, bool) {
         (std::mem::take(&mut self.notes), std::mem::take(&mut self.lost))
     }
 
     /// Takes an event; `None` for one that could not be received.
-    pub(super) fn hear(&mut self, names: &impl Names, event: Option<&Event>, now: Duration) {
+    pub(super) fn handle_event(&mut self, names: &impl Names, event: Option<&Event>, now: Duration) {
         let has_room = self.notes.len() < MANY && self.names.len() < MANY;
         let Some(event) = event.filter(|event| !event.need_rescan() && has_room) else {
             self.notes.clear();
@@ -77,25 +77,25 @@ impl Heard {
             EventKind::Create(CreateKind::File | CreateKind::Any) if !names.is_link(path) => {
                 self.names.remove(path);
                 let stamp = self.named(names, path);
-                self.note(Sign::Created, stamp, now);
+                self.note(FileEvent::Created, stamp, now);
             }
             EventKind::Modify(ModifyKind::Data(_)) => {
                 let stamp = self.named(names, path);
-                self.note(Sign::Written, stamp, now);
+                self.note(FileEvent::Written, stamp, now);
             }
-            EventKind::Modify(ModifyKind::Metadata(_)) => self.note(Sign::Touched, names.stamp(path), now),
-            EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => self.forget(path),
+            EventKind::Modify(ModifyKind::Metadata(_)) => self.note(FileEvent::Touched, names.stamp(path), now),
+            EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => self.remove_name(path),
             EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
-                self.forget(path);
+                self.remove_name(path);
                 // A directory, or a link to one, appears with everything in it, as the versions of a `ConfigMap` do.
                 for stamp in names.below(path) {
-                    self.note(Sign::Renamed, Some(stamp), now);
+                    self.note(FileEvent::Renamed, Some(stamp), now);
                 }
             }
             kind if is_end_of_writing(kind) => {
                 let stamp = self.named(names, path);
                 self.names.remove(path);
-                self.note(Sign::Closed, stamp, now);
+                self.note(FileEvent::Closed, stamp, now);
             }
             _ => {}
         }
@@ -115,17 +115,18 @@ impl Heard {
     }
 
     /// Notes that a name, or that of a directory, does not belong to the same file any more.
-    fn forget(&mut self, path: &Path) {
+    fn remove_name(&mut self, path: &Path) {
         self.names.retain(|name, _| !name.starts_with(path));
     }
 
-    fn note(&mut self, sign: Sign, stamp: Option<Stamp>, now: Duration) {
+    fn note(&mut self, file_event: FileEvent, stamp: Option<Stamp>, now: Duration) {
         let Some(stamp) = stamp else { return };
-        let is_repeated = |(last, of, _): &(Sign, Stamp, Duration)| *last == sign && of.file() == stamp.file();
-        if sign == Sign::Written && self.notes.last().is_some_and(is_repeated) {
+        let is_repeated =
+            |(last, of, _): &(FileEvent, Stamp, Duration)| *last == file_event && of.file() == stamp.file();
+        if file_event == FileEvent::Written && self.notes.last().is_some_and(is_repeated) {
             self.notes.pop();
         }
-        self.notes.push((sign, stamp, now));
+        self.notes.push((file_event, stamp, now));
     }
 }
 

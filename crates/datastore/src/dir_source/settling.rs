@@ -52,7 +52,7 @@ impl Settle {
 
 /// Meaning of a file event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
+pub(crate) enum FileEvent {
     /// The file is new, or another file with the same inode number.
     Created,
     /// Its content changed.
@@ -72,7 +72,7 @@ struct Writer {
     /// When it was last closed after a change.
     closed: Option<Duration>,
     /// Time of the last event.
-    heard: Duration,
+    last_event: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ pub(crate) struct Facts {
 
 /// Decision on an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum ReadDecision {
     /// Nothing has changed since it was taken.
     Same,
     /// It is not whole yet.
@@ -114,7 +114,7 @@ pub(crate) enum Look {
 
 /// Decision on a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SettleDecision {
     /// It is not whole yet.
     Wait,
     /// It is whole; definitions that it lacks are gone.
@@ -139,9 +139,9 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct File {
-    taken: Option<Taken>,
+    taken: Option<TakenVersion>,
     /// Set while the file differs from the taken version.
-    doubt: Option<Doubt>,
+    doubt: Option<UnsettledVersion>,
     /// It held no document when it was last taken.
     is_empty: bool,
     is_missing: bool,
@@ -150,7 +150,7 @@ struct File {
 }
 
 #[derive(Debug)]
-struct Taken {
+struct TakenVersion {
     stamp: Stamp,
     /// Read so soon after a change that a further change may leave the stamp the same.
     racy: bool,
@@ -159,7 +159,7 @@ struct Taken {
 }
 
 #[derive(Debug)]
-struct Doubt {
+struct UnsettledVersion {
     stamp: Stamp,
     /// When it was first seen like this.
     seen: Duration,
@@ -199,34 +199,36 @@ impl Settling {
     }
 
     /// Processes an event; `stamp` is that of the file when the event was received.
-    pub(crate) fn note(&mut self, sign: Sign, stamp: &Stamp, now: Duration) {
+    pub(crate) fn note(&mut self, event: FileEvent, stamp: &Stamp, now: Duration) {
         let known = self.writers.remove(&stamp.file());
         let left = |renamed, again| State::Left { at: stamp.clone(), renamed, again };
         let was_writing = matches!(known, Some(Writer { state: State::Writing | State::Moved { .. }, .. }));
         let closed = known.as_ref().and_then(|writer| writer.closed);
-        let writer = match sign {
+        let writer = match event {
             // A link to a file creates a name for it, which has no relation to its content.
-            Sign::Created => return,
-            Sign::Written => Writer { state: State::Writing, closed, heard: now },
-            Sign::Closed if was_writing => {
+            FileEvent::Created => return,
+            FileEvent::Written => Writer { state: State::Writing, closed, last_event: now },
+            FileEvent::Closed if was_writing => {
                 let again = closed.is_some_and(|closed| now.saturating_sub(closed) < self.settle.after);
-                Writer { state: left(false, again), closed: Some(now), heard: now }
+                Writer { state: left(false, again), closed: Some(now), last_event: now }
             }
-            Sign::Renamed if was_writing => Writer { state: State::Moved { at: stamp.clone() }, closed, heard: now },
-            Sign::Renamed => Writer { state: left(true, false), closed, heard: now },
-            Sign::Touched => match known {
+            FileEvent::Renamed if was_writing => {
+                Writer { state: State::Moved { at: stamp.clone() }, closed, last_event: now }
+            }
+            FileEvent::Renamed => Writer { state: left(true, false), closed, last_event: now },
+            FileEvent::Touched => match known {
                 Some(Writer { state: State::Left { renamed, again, .. }, closed, .. }) => {
-                    Writer { state: left(renamed, again), closed, heard: now }
+                    Writer { state: left(renamed, again), closed, last_event: now }
                 }
                 Some(Writer { state: State::Moved { .. }, closed, .. }) => {
-                    Writer { state: State::Moved { at: stamp.clone() }, closed, heard: now }
+                    Writer { state: State::Moved { at: stamp.clone() }, closed, last_event: now }
                 }
                 // A change of time stamps does not end the writing.
                 Some(writer) => writer,
                 None => return,
             },
-            Sign::Closed => match known {
-                Some(writer) => Writer { heard: now, ..writer },
+            FileEvent::Closed => match known {
+                Some(writer) => Writer { last_event: now, ..writer },
                 None => return,
             },
         };
@@ -234,12 +236,12 @@ impl Settling {
     }
 
     /// Discards the states of all writers, because events have been lost.
-    pub(crate) fn forget_events(&mut self) {
+    pub(crate) fn clear_events(&mut self) {
         self.writers.clear();
     }
 
     /// Decides on an existing file; it last changed `age` ago by the clock of its file system.
-    pub(crate) fn look(&mut self, path: &Path, stamp: &Stamp, age: Duration, now: Duration) -> Look {
+    pub(crate) fn look(&mut self, path: &Path, stamp: &Stamp, age: Duration, now: Duration) -> ReadDecision {
         if self.start == Start::NotBegun {
             self.start = Start::Until(now + self.settle.empty);
         }
@@ -248,18 +250,18 @@ impl Settling {
             && !file.is_missing
         {
             file.doubt = None;
-            return Look::Same;
+            return ReadDecision::Same;
         }
         match self.phase(path, stamp, age, now) {
             Phase::Wait(more) => {
                 self.doubt(path, stamp, now, more);
-                Look::Wait
+                ReadDecision::Wait
             }
             Phase::Young(more) if self.start == Start::Done => {
                 self.doubt(path, stamp, now, more);
-                Look::Wait
+                ReadDecision::Wait
             }
-            _ => Look::Read,
+            _ => ReadDecision::Read,
         }
     }
 
@@ -270,7 +272,14 @@ impl Settling {
 
     /// Decides on the content of a file. The content does not count as taken until
     /// [`Settling::take`].
-    pub(crate) fn judge(&mut self, path: &Path, stamp: &Stamp, facts: Facts, age: Duration, now: Duration) -> Verdict {
+    pub(crate) fn decide(
+        &mut self,
+        path: &Path,
+        stamp: &Stamp,
+        facts: Facts,
+        age: Duration,
+        now: Duration,
+    ) -> SettleDecision {
         let phase = self.phase(path, stamp, age, now);
         let quiet = self.quiet(path, stamp, age, now);
         let suspect = facts.is_empty || !facts.is_readable || !facts.ends;
@@ -278,25 +287,25 @@ impl Settling {
         match phase {
             Phase::Young(more) if is_new && suspect && !self.is_late(now) => {
                 self.doubt(path, stamp, now, more);
-                Verdict::Wait
+                SettleDecision::Wait
             }
             Phase::Closed if !facts.ends && !facts.is_empty && quiet < self.settle.after => {
                 self.doubt(path, stamp, now, self.settle.after - quiet);
-                Verdict::Wait
+                SettleDecision::Wait
             }
             Phase::Wait(more) => {
                 self.doubt(path, stamp, now, more);
-                Verdict::Wait
+                SettleDecision::Wait
             }
             Phase::Moved(more) if suspect => {
                 self.doubt(path, stamp, now, more);
-                Verdict::Wait
+                SettleDecision::Wait
             }
-            _ if facts.is_empty && quiet < self.settle.empty => Verdict::TakeAndKeep,
-            Phase::Young(_) => Verdict::TakeAndKeep,
+            _ if facts.is_empty && quiet < self.settle.empty => SettleDecision::TakeAndKeep,
+            Phase::Young(_) => SettleDecision::TakeAndKeep,
             // More may follow.
-            Phase::Closed | Phase::Moved(_) if quiet < self.settle.after => Verdict::TakeAndKeep,
-            Phase::Closed | Phase::Moved(_) | Phase::Renamed | Phase::Settled => Verdict::Take,
+            Phase::Closed | Phase::Moved(_) if quiet < self.settle.after => SettleDecision::TakeAndKeep,
+            Phase::Closed | Phase::Moved(_) | Phase::Renamed | Phase::Settled => SettleDecision::Take,
         }
     }
 
@@ -308,7 +317,7 @@ impl Settling {
     }
 
     /// Notes that a content was taken; `keep` if the definitions that it lacks are kept.
-    pub(crate) fn take(&mut self, path: &Path, stamp: Stamp, content: TakenAs, keep: bool, now: Duration) {
+    pub(crate) fn take(&mut self, path: &Path, stamp: Stamp, content: TakenContent, keep: bool, now: Duration) {
         let wait = if content.is_empty { self.settle.empty } else { self.settle.after };
         let file = self.file(path);
         let stays_empty = content.is_empty && file.is_empty;
@@ -318,14 +327,14 @@ impl Settling {
             _ => Some(now + wait),
         };
         (file.is_empty, file.is_missing, file.doubt) = (content.is_empty, false, None);
-        file.taken = Some(Taken { stamp, racy: content.racy, failed: content.failed });
+        file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
     }
 
     /// Notes that a content is unchanged.
-    pub(crate) fn confirm(&mut self, path: &Path, stamp: Stamp, content: TakenAs) {
+    pub(crate) fn confirm(&mut self, path: &Path, stamp: Stamp, content: TakenContent) {
         let file = self.file(path);
         file.doubt = None;
-        file.taken = Some(Taken { stamp, racy: content.racy, failed: content.failed });
+        file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
     }
 
     /// Notes that a known file is missing; `all` if there are no files at all. Its definitions are
@@ -343,12 +352,12 @@ impl Settling {
     }
 
     /// Removes the files for which `is_gone` holds.
-    pub(crate) fn forget_if(&mut self, is_gone: impl Fn(&Path) -> bool) {
+    pub(crate) fn remove_if(&mut self, is_gone: impl Fn(&Path) -> bool) {
         self.files.retain(|path, _| !is_gone(path));
     }
 
     /// Removes a file.
-    pub(crate) fn forget(&mut self, path: &Path) {
+    pub(crate) fn remove(&mut self, path: &Path) {
         self.files.remove(path);
     }
 
@@ -366,7 +375,7 @@ impl Settling {
         let (settle, files) = (self.settle, &mut self.files);
         // Events this old have no effect any more.
         self.writers.retain(|_, writer| {
-            now.saturating_sub(writer.heard) < settle.empty.max(settle.after) + settle.after
+            now.saturating_sub(writer.last_event) < settle.empty.max(settle.after) + settle.after
                 || files.values().any(|file| file.doubt.is_some())
         });
         due
@@ -390,7 +399,7 @@ impl Settling {
     pub(crate) fn next_look(&self, racy: Duration, now: Duration) -> Option<Duration> {
         let of_file = |file: &File| {
             let is_racy = file.taken.as_ref().is_some_and(|taken| taken.racy);
-            let restless = |doubt: &Doubt| {
+            let restless = |doubt: &UnsettledVersion| {
                 let at = doubt.since + self.settle.empty + Duration::from_millis(1);
                 if at > now { doubt.again.min(at) } else { doubt.again }
             };
@@ -420,7 +429,7 @@ impl Settling {
         let before = file.doubt.take();
         let since = before.as_ref().map_or(now, |doubt| doubt.since);
         let seen = before.filter(|doubt| doubt.stamp == *stamp).map_or(now, |doubt| doubt.seen);
-        file.doubt = Some(Doubt { stamp: stamp.clone(), seen, since, again: now + more });
+        file.doubt = Some(UnsettledVersion { stamp: stamp.clone(), seen, since, again: now + more });
     }
 
     /// Returns the time since the last change of a file.
@@ -456,7 +465,7 @@ impl Settling {
 
 /// Properties of a taken content.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TakenAs {
+pub(crate) struct TakenContent {
     pub(crate) is_empty: bool,
     pub(crate) racy: bool,
     pub(crate) failed: bool,

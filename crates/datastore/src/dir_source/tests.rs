@@ -136,7 +136,7 @@ fn links_in_circles_end() {
 }
 
 #[test]
-fn everything_can_be_told_again_last_good_versions_included() {
+fn a_resend_includes_last_good_versions() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), tier("a", 1)).unwrap();
     let mut watched = Watched::new(&dir);
@@ -149,7 +149,7 @@ fn everything_can_be_told_again_last_good_versions_included() {
 }
 
 /// Returns the problems as text, of a directory that is read step by step.
-fn told(source: &DirSource) -> Vec<String> {
+fn problems_of(source: &DirSource) -> Vec<String> {
     source.problems().map(|problem| problem.to_string()).collect()
 }
 
@@ -188,7 +188,7 @@ fn a_directory_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn events_come_from_the_directory_that_is_there_now() {
+fn events_come_from_the_current_directory() {
     let parent = TempDir::new().unwrap();
     let (dir, other) = (parent.path().join("dir"), parent.path().join("other"));
     for (path, order) in [(&dir, 1), (&other, 2)] {
@@ -209,7 +209,7 @@ fn events_come_from_the_directory_that_is_there_now() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
+fn an_unreadable_file_is_reported_and_keeps_its_last_good_version() {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::create_dir(at("sub")).unwrap();
@@ -234,7 +234,7 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
         ("sub", looped),
         ("text.yaml", "is not UTF-8 text: invalid utf-8 sequence of 1 bytes from index 0"),
     ];
-    assert_eq!(told(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
+    assert_eq!(problems_of(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
     let fallbacks: Vec<Fallback> = source.problems().map(|problem| problem.fallback).collect();
     assert_eq!(
         fallbacks,
@@ -249,18 +249,18 @@ fn what_cannot_be_read_is_told_and_keeps_what_it_was() {
     fs::remove_file(at("sub")).unwrap();
     fs::rename(at(".sub"), at("sub")).unwrap();
     assert_eq!(source.read().unwrap(), []);
-    assert_eq!(told(&source), [""; 0]);
+    assert_eq!(problems_of(&source), [""; 0]);
 }
 
 #[test]
-fn what_was_never_read_is_covered_by_nothing() {
+fn a_file_that_was_never_read_has_no_fallback() {
     let dir = TempDir::new().unwrap();
     symlink("nowhere", dir.path().join("a.yaml")).unwrap();
     symlink("nowhere", dir.path().join("README")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("b.json")).unwrap();
     let mut source = DirSource::new(dir.path(), Options::default());
     assert_eq!(source.read().unwrap().len(), BUILT_IN);
-    let problems: Vec<_> = source.problems().map(|problem| (problem.problem.what, problem.fallback)).collect();
+    let problems: Vec<_> = source.problems().map(|problem| (problem.problem.message, problem.fallback)).collect();
     let expected = ["is a link to nothing", "is neither a file nor a directory"];
     assert_eq!(problems, expected.map(|what| (what.to_owned(), Fallback::Nothing)));
 }
@@ -279,11 +279,11 @@ fn a_file_may_become_a_directory_and_a_file_again() {
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, tier("a", 2)).unwrap();
     assert_eq!(source.read().unwrap(), []);
-    assert_eq!(told(&source), [""; 0]);
+    assert_eq!(problems_of(&source), [""; 0]);
 }
 
 #[test]
-fn the_default_allow_profile_is_there_unless_somebody_defines_another() {
+fn the_default_allow_profile_exists_unless_a_manifest_defines_another() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.yaml");
     let mut source = DirSource::new(dir.path(), Options::default());
@@ -344,7 +344,7 @@ fn reading_is_no_reason_to_read_again() {
 }
 
 #[test]
-fn a_restart_knows_what_was_good() {
+fn a_restart_restores_last_good_versions() {
     let (dir, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let at = |name: &str| dir.path().join(name);
     for (name, order) in [("a", 1), ("b", 2), ("c", 3)] {

@@ -94,7 +94,7 @@ impl Definition {
 
     /// Removes the definitions that the file does not have any more; returns whether there were
     /// any.
-    pub(super) fn forget_doubles(&mut self) -> bool {
+    pub(super) fn clear_doubles(&mut self) -> bool {
         let before = self.doubles.len();
         self.doubles.retain(|double| double.age != Age::Kept);
         self.doubles.len() < before

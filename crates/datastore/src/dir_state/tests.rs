@@ -83,7 +83,7 @@ fn of_two_definitions_the_first_file_counts() {
 }
 
 #[test]
-fn an_invalid_object_keeps_what_was_last_good() {
+fn an_invalid_object_keeps_its_last_good_version() {
     let mut dir = Directory::default();
     dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
     assert!(dir.change(&[("a.yaml", Some(&policy("p", "has(a")))]).is_empty());
@@ -94,7 +94,7 @@ fn an_invalid_object_keeps_what_was_last_good() {
 }
 
 #[test]
-fn without_a_last_good_version_what_the_policy_selects_is_denied() {
+fn without_a_last_good_version_selected_endpoints_are_denied() {
     let mut dir = Directory::default();
     let broken = policy("p", "has(a)").replace("types: [Ingress]", "types: [Sideways]");
     assert_eq!(dir.change(&[("a.yaml", Some(&broken))]).len(), 1);
@@ -142,7 +142,7 @@ fn of_two_objects_that_claim_a_key_the_first_counts() {
 }
 
 #[test]
-fn what_can_be_read_counts_before_what_could_be_once() {
+fn readable_definitions_precede_last_good_ones() {
     let mut dir = Directory::default();
     dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
     assert!(dir.change(&[("a.yaml", Some("{]"))]).is_empty());
@@ -155,7 +155,7 @@ fn what_can_be_read_counts_before_what_could_be_once() {
 }
 
 #[test]
-fn a_document_that_lost_its_name_keeps_what_it_defined() {
+fn a_document_that_lost_its_name_keeps_its_object() {
     let mut dir = Directory::default();
     dir.change(&[("a.yaml", Some(&policy("p", "has(a)")))]);
     for broken in ["apiVersion", "kind", "metadata"] {
@@ -196,7 +196,7 @@ fn closing() -> Directory {
 }
 
 #[test]
-fn what_is_unknown_at_first_is_closed_until_it_is_repaired() {
+fn unknown_objects_at_the_start_are_closed_until_repaired() {
     for (broken, selector) in [
         ("{]", "all()"),
         (&*policy("q", "has("), "all()"),
@@ -250,7 +250,7 @@ fn a_document_without_a_name_closes_its_namespace() {
 }
 
 #[test]
-fn what_turns_up_later_closes_nothing() {
+fn unknown_objects_after_the_start_close_nothing() {
     let mut dir = closing();
     dir.change(&[("a.yaml", Some(NAMESPACE)), ("b.yaml", Some(BROKEN_SELECTOR))]);
     dir.state().complete();
@@ -268,7 +268,7 @@ fn what_turns_up_later_closes_nothing() {
 }
 
 #[test]
-fn what_is_closed_stays_so_while_its_file_is_being_replaced() {
+fn closed_objects_stay_closed_while_their_file_is_replaced() {
     for broken in ["{]", BROKEN_SELECTOR] {
         let mut dir = closing();
         dir.change(&[("b.yaml", Some(broken))]);
@@ -293,7 +293,7 @@ fn what_is_closed_stays_so_while_its_file_is_being_replaced() {
 }
 
 #[test]
-fn what_is_closed_is_narrowed() {
+fn closed_scopes_are_narrowed() {
     use unknown::narrow;
     let (all, shop, other, nobody) =
         (Scope::All, Scope::Namespace("shop".into()), Scope::Namespace("other".into()), Scope::Nobody);

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_is_done_with_when_the_datastore_says_so() {
+    fn a_revision_is_complete_after_a_progress_report() {
         let mut position = Position::default();
         position.changed(4);
         assert_eq!(position.watch_from(), None);

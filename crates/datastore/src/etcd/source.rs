@@ -199,15 +199,15 @@ impl<'f> Reader<'f> {
             if failure == Failure::Compacted {
                 // The member itself works.
                 self.position.lose();
-                tracing::info!("etcd: {failure}; reading everything again");
+                tracing::info!("the watched revision of etcd has been compacted; reading everything again");
             } else {
                 self.turn = self.turn.wrapping_add(1);
                 let why = format!("etcd: {}", with_causes(&failure));
-                let told = match failure {
+                let reported = match failure {
                     Failure::Refused(_) => self.feed.refused(why),
                     _ => self.feed.unavailable(why),
                 };
-                if let Err(closed) = told {
+                if let Err(closed) = reported {
                     return closed;
                 }
             }
@@ -273,7 +273,7 @@ impl<'f> Reader<'f> {
         }
         self.feed.begin_resync()?;
         self.feed.problems(self.objects.problems())?;
-        self.feed.tell_at(self.objects.at_versions(self.objects.snapshot()), Instant::now())?;
+        self.feed.send_at(self.objects.at_versions(self.objects.snapshot()), Instant::now())?;
         self.feed.end_resync()
     }
 
@@ -301,11 +301,11 @@ impl<'f> Reader<'f> {
         let noticed = Instant::now();
         let updates = self.objects.take_updates();
         if self.listed {
-            return Ok(self.tell(updates, noticed)?);
+            return Ok(self.send(updates, noticed)?);
         }
         self.listed = true;
         self.feed.begin_resync()?;
-        self.tell(updates, noticed)?;
+        self.send(updates, noticed)?;
         Ok(self.feed.end_resync()?)
     }
 
@@ -333,11 +333,11 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    fn tell(&mut self, updates: Vec<Update>, noticed: Instant) -> Result<(), Closed> {
+    fn send(&mut self, updates: Vec<Update>, noticed: Instant) -> Result<(), Closed> {
         if let Some(problems) = self.objects.changed_problems() {
             self.feed.problems(problems)?;
         }
-        if updates.is_empty() { Ok(()) } else { self.feed.tell_at(self.objects.at_versions(updates), noticed) }
+        if updates.is_empty() { Ok(()) } else { self.feed.send_at(self.objects.at_versions(updates), noticed) }
     }
 
     async fn watch(&mut self, client: Client, worked_since: &mut Option<Instant>) -> Result<(), SessionEnd> {
@@ -392,7 +392,7 @@ impl<'f> Reader<'f> {
             self.position.progressed(message.header().map_or(0, etcd_client::ResponseHeader::revision));
         }
         let updates = self.objects.take_updates();
-        Ok(self.tell(updates, noticed)?)
+        Ok(self.send(updates, noticed)?)
     }
 
     /// Processes the current value of a key.
@@ -461,6 +461,6 @@ fn watched(options: &Options) -> (String, String) {
 }
 
 fn text(value: &[u8]) -> Result<&str, SyntaxError> {
-    let not_text = |_| SyntaxError { position: TextPosition::default(), what: "is not UTF-8 text".into() };
+    let not_text = |_| SyntaxError { position: TextPosition::default(), message: "is not UTF-8 text".into() };
     std::str::from_utf8(value).map_err(not_text)
 }

@@ -81,8 +81,8 @@ impl Mirror {
     ///
     /// # Errors
     /// If the change cannot be recorded.
-    pub(crate) fn take(&mut self, news: &BTreeMap<String, Option<String>>) -> io::Result<()> {
-        let changes: Vec<(FileChange, Option<&str>)> = news
+    pub(crate) fn take(&mut self, texts: &BTreeMap<String, Option<String>>) -> io::Result<()> {
+        let changes: Vec<(FileChange, Option<&str>)> = texts
             .iter()
             .filter_map(|(path, text)| Some((self.index.change(path, text.as_deref())?, text.as_deref())))
             .collect();
@@ -100,7 +100,7 @@ impl Mirror {
         for (change, text) in &changes {
             self.write(&change.path, *text)?;
         }
-        for (path, text) in news {
+        for (path, text) in texts {
             if self.damaged.contains(path) {
                 self.write(path, text.as_deref())?;
                 self.damaged.remove(path);

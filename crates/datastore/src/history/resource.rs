@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_controllers_make_is_theirs() {
+    fn objects_of_controllers_are_recognised() {
         for (kind, name) in [
             (ResourceKind::NetworkPolicy, "knp.default.web"),
             (ResourceKind::NetworkPolicy, "ossg.default.1"),
@@ -184,14 +184,14 @@ mod tests {
         let policy = key(ResourceKind::NetworkPolicy, "web");
         let written =
             json!({"spec": {"selector": "all()", "ingress": [{"action": "Allow", "source": {}}], "order": 5.0}});
-        let told = json!({
+        let returned = json!({
             "kind": "NetworkPolicy",
             "apiVersion": "projectcalico.org/v3",
             "status": {"x": 1},
             "metadata": {"resourceVersion": "7", "uid": "1", "generation": 2, "name": "other", "annotations": {}},
             "spec": {"order": 5, "selector": "all()", "types": ["Ingress"], "ingress": [{"action": "Allow"}], "tier": "default"},
         });
-        let (first, second) = (resource_text(&policy, written).unwrap(), resource_text(&policy, told).unwrap());
+        let (first, second) = (resource_text(&policy, written).unwrap(), resource_text(&policy, returned).unwrap());
         let sorted = |text: &Option<String>| {
             let mut lines: Vec<String> = text.as_ref().unwrap().lines().map(str::to_owned).collect();
             lines.sort();

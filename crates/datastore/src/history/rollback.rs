@@ -11,7 +11,7 @@ use super::store::{History, HistoryError};
 
 /// A file whose text a rollback replaces or removes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Back {
+pub struct FileRollback {
     /// Path of the file below the directory.
     pub path: String,
     /// Current text; invalid UTF-8 is replaced.
@@ -32,9 +32,9 @@ pub enum Conflict {
 
 /// The changes that restore a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WayBack {
+pub struct RollbackPlan {
     /// The files that differ.
-    pub files: Vec<Back>,
+    pub files: Vec<FileRollback>,
     /// Those of them whose content would be lost, with the reason.
     pub conflicts: Vec<(String, Conflict)>,
 }
@@ -110,24 +110,24 @@ fn targets(entries: &[HistoryEntry], number: u64) -> BTreeMap<&str, Target> {
 
 impl History {
     /// Returns the differences between the directory and a state. For etcd and Kubernetes this
-    /// compares the local copy, which may be outdated; [`History::way_back_from`] compares the
+    /// compares the local copy, which may be outdated; [`History::rollback_plan_from`] compares the
     /// content that the caller provides.
     ///
     /// # Errors
     /// [`RollbackError`].
-    pub fn way_back(&self, number: u64) -> Result<WayBack, RollbackError> {
-        self.way_back_from(number, |path| self.present(path))
+    pub fn rollback_plan(&self, number: u64) -> Result<RollbackPlan, RollbackError> {
+        self.rollback_plan_from(number, |path| self.present(path))
     }
 
-    /// As [`History::way_back`], with `present` returning the current text of each path.
+    /// As [`History::rollback_plan`], with `present` returning the current text of each path.
     ///
     /// # Errors
     /// [`RollbackError`], and the errors of `present`.
-    pub fn way_back_from(
+    pub fn rollback_plan_from(
         &self,
         number: u64,
         mut present: impl FnMut(&str) -> Result<Option<String>, RollbackError>,
-    ) -> Result<WayBack, RollbackError> {
+    ) -> Result<RollbackPlan, RollbackError> {
         let entries = self.entries()?;
         let ends = (entries.first().map_or(0, |entry| entry.number), entries.last().map_or(0, |entry| entry.number));
         if !entries.iter().any(|entry| entry.number == number) {
@@ -136,7 +136,7 @@ impl History {
         // A damaged entry may have concerned any file.
         let later = entries.iter().filter(|entry| entry.number >= number).map(|entry| entry.number);
         let is_broken = !later.eq(number..=ends.1);
-        let mut way = WayBack::default();
+        let mut plan = RollbackPlan::default();
         for (path, Target { wanted, expected, has_gap }) in targets(&entries, number) {
             let now = present(path)?;
             let is = TextId::of_file(now.as_deref());
@@ -144,17 +144,17 @@ impl History {
                 continue;
             }
             if is != expected {
-                way.conflicts.push((path.to_owned(), Conflict::Unknown));
+                plan.conflicts.push((path.to_owned(), Conflict::Unknown));
             } else if has_gap || is_broken {
-                way.conflicts.push((path.to_owned(), Conflict::Gap));
+                plan.conflicts.push((path.to_owned(), Conflict::Gap));
             }
             let text = match wanted {
                 Some(id) => Some(self.text(&id, path).ok_or_else(|| RollbackError::NoText { path: path.to_owned() })?),
                 None => None,
             };
-            way.files.push(Back { path: path.to_owned(), now, text });
+            plan.files.push(FileRollback { path: path.to_owned(), now, text });
         }
-        Ok(way)
+        Ok(plan)
     }
 
     /// Returns the current text of a file.
@@ -173,17 +173,17 @@ impl History {
     ///
     /// # Errors
     /// [`RollbackError::Link`] before anything is changed, or [`RollbackError::Io`].
-    pub fn go_back(&self, way: &WayBack) -> Result<(), RollbackError> {
-        for Back { path, .. } in &way.files {
+    pub fn roll_back(&self, plan: &RollbackPlan) -> Result<(), RollbackError> {
+        for FileRollback { path, .. } in &plan.files {
             self.refuse_links(path)?;
         }
-        for Back { path, text, .. } in &way.files {
+        for FileRollback { path, text, .. } in &plan.files {
             if let Some(text) = text {
                 let place = self.place(path);
                 write(&place, text).map_err(|error| RollbackError::Io { path: place, error })?;
             }
         }
-        for Back { path, text, .. } in &way.files {
+        for FileRollback { path, text, .. } in &plan.files {
             let place = self.place(path);
             if text.is_none() {
                 match fs::remove_file(&place) {

@@ -98,9 +98,9 @@ impl fmt::Display for Origin {
 ///
 /// let history = History::find("/var/lib/tortie".as_ref(), None)?;
 /// let first = history.entries()?.first().map_or(1, |entry| entry.number);
-/// let way = history.way_back(first)?;
-/// if way.conflicts.is_empty() {
-///     history.go_back(&way)?;
+/// let plan = history.rollback_plan(first)?;
+/// if plan.conflicts.is_empty() {
+///     history.roll_back(&plan)?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -32,20 +32,20 @@ pub(crate) struct HistorySettings {
 }
 
 /// Converts a stored value to the form that a user would write.
-pub(crate) type Meaning = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
+pub(crate) type ToWritten = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
 
 /// The current values of some keys; `None` if a key does not exist.
 type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
 
 /// Received values that are not written yet.
 #[derive(Debug, Default)]
-struct News {
+struct PendingValues {
     /// Whether the values are complete, so that other keys do not exist.
     is_whole: bool,
     values: Values,
 }
 
-impl News {
+impl PendingValues {
     fn then(&mut self, later: Self) {
         if later.is_whole {
             *self = later;
@@ -75,7 +75,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    news: News,
+    pending: PendingValues,
     closed: bool,
 }
 
@@ -84,10 +84,10 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, news: News) {
+    fn enqueue(&self, pending: PendingValues) {
         let mut queue = self.lock();
         if !queue.closed {
-            queue.news.then(news);
+            queue.pending.then(pending);
         }
         drop(queue);
         self.filled.notify_one();
@@ -97,21 +97,21 @@ impl Shared {
 impl HistoryWriter {
     /// Starts the thread; `None`, with a warning, if the history cannot be opened or the thread
     /// cannot be started.
-    pub(crate) fn start(origin: Origin, settings: HistorySettings, meaning: Meaning) -> Option<Self> {
+    pub(crate) fn start(origin: Origin, settings: HistorySettings, to_written: ToWritten) -> Option<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
         let work = move || {
             let HistorySettings { state_dir, node, states } = settings;
             match Mirror::open(&state_dir, origin, &node, states) {
-                Ok(mirror) => keep(mirror, &queue, meaning),
+                Ok(mirror) => keep(mirror, &queue, to_written),
                 Err(error) => {
                     tracing::warn!(error = %with_causes(&error), "no history of the resources is kept; enforcement goes on");
                 }
             }
-            *queue.lock() = Queue { news: News::default(), closed: true };
+            *queue.lock() = Queue { pending: PendingValues::default(), closed: true };
         };
         let started = thread::Builder::new().name("history".into()).spawn(work);
-        started.inspect_err(|error| tracing::warn!(%error, "no history of the resources is kept")).ok()?;
+        started.inspect_err(|error| tracing::warn!(%error, "the history of the resources cannot be started")).ok()?;
         Some(Self { shared, listing: None })
     }
 
@@ -128,14 +128,14 @@ impl HistoryWriter {
         let (key, value) = (key.clone(), value.map(<[u8]>::to_vec));
         match &mut self.listing {
             Some(listing) => drop(listing.insert(key, value)),
-            None => self.shared.tell(News { is_whole: false, values: [(key, value)].into() }),
+            None => self.shared.enqueue(PendingValues { is_whole: false, values: [(key, value)].into() }),
         }
     }
 
     /// Ends a complete list.
     pub(crate) fn end_list(&mut self) {
         if let Some(values) = self.listing.take() {
-            self.shared.tell(News { is_whole: true, values });
+            self.shared.enqueue(PendingValues { is_whole: true, values });
         }
     }
 }
@@ -148,17 +148,17 @@ impl Drop for HistoryWriter {
 }
 
 /// Writes received values until the source is closed.
-fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
-    let mut news = News::default();
+fn keep(mut mirror: Mirror, shared: &Shared, to_written: ToWritten) {
+    let mut pending = PendingValues::default();
     let mut is_failing = false;
-    while gather(shared, &mut news) {
-        match mirror.take(&texts(&mirror, &news, meaning)) {
+    while gather(shared, &mut pending) {
+        match mirror.take(&texts(&mirror, &pending, to_written)) {
             Ok(()) => {
                 if is_failing {
                     tracing::info!("the history of the resources is written again");
                 }
                 is_failing = false;
-                news = News::default();
+                pending = PendingValues::default();
             }
             Err(error) => {
                 if !is_failing {
@@ -172,10 +172,10 @@ fn keep(mut mirror: Mirror, shared: &Shared, meaning: Meaning) {
 
 /// Waits until changes have settled, or until failed changes are to be written again. Returns false
 /// once the source is closed.
-fn gather(shared: &Shared, news: &mut News) -> bool {
+fn gather(shared: &Shared, pending: &mut PendingValues) -> bool {
     let mut queue = shared.lock();
-    let retry = (!news.is_empty()).then(|| Instant::now() + RETRY);
-    while queue.news.is_empty() && !queue.closed && retry.is_none_or(|retry| Instant::now() < retry) {
+    let retry = (!pending.is_empty()).then(|| Instant::now() + RETRY);
+    while queue.pending.is_empty() && !queue.closed && retry.is_none_or(|retry| Instant::now() < retry) {
         queue = match retry {
             Some(retry) => {
                 let left = retry.saturating_duration_since(Instant::now());
@@ -185,12 +185,12 @@ fn gather(shared: &Shared, news: &mut News) -> bool {
         };
     }
     let begun = Instant::now();
-    while !queue.closed && !queue.news.is_empty() {
-        news.then(std::mem::take(&mut queue.news));
+    while !queue.closed && !queue.pending.is_empty() {
+        pending.then(std::mem::take(&mut queue.pending));
         if begun.elapsed() >= LONGEST {
             break;
         }
-        let is_quiet = |queue: &mut Queue| queue.news.is_empty() && !queue.closed;
+        let is_quiet = |queue: &mut Queue| queue.pending.is_empty() && !queue.closed;
         queue = shared.filled.wait_timeout_while(queue, QUIET, is_quiet).unwrap_or_else(PoisonError::into_inner).0;
     }
     !queue.closed
@@ -198,15 +198,15 @@ fn gather(shared: &Shared, news: &mut News) -> bool {
 
 /// Returns the new text of each file, by the values of the keys. The file of an unreadable value is
 /// left unchanged.
-fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Option<String>> {
+fn texts(mirror: &Mirror, pending: &PendingValues, to_written: ToWritten) -> BTreeMap<String, Option<String>> {
     let mut texts = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for (key, value) in &news.values {
+    for (key, value) in &pending.values {
         // Resources that programs write are not recorded.
         let Some(path) = resource_path(key) else { continue };
         let text = match value {
             None => Ok(None),
-            Some(value) => text_of(key, value, meaning),
+            Some(value) => text_of(key, value, to_written),
         };
         seen.insert(path.clone());
         match text {
@@ -217,15 +217,15 @@ fn texts(mirror: &Mirror, news: &News, meaning: Meaning) -> BTreeMap<String, Opt
             }
         }
     }
-    if news.is_whole {
+    if pending.is_whole {
         let gone = mirror.paths().filter(|path| !seen.contains(*path));
         texts.extend(gone.map(|path| (path.to_owned(), None)));
     }
     texts
 }
 
-fn text_of(key: &ResourceKey, value: &[u8], meaning: Meaning) -> Result<Option<String>, ValueError> {
-    Ok(resource_text(key, meaning(key, serde_json::from_slice(value)?)?)?)
+fn text_of(key: &ResourceKey, value: &[u8], to_written: ToWritten) -> Result<Option<String>, ValueError> {
+    Ok(resource_text(key, to_written(key, serde_json::from_slice(value)?)?)?)
 }
 
 #[cfg(test)]
@@ -241,19 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_stays_as_it_was_and_what_is_not_listed_is_gone() {
+    fn unreadable_objects_stay_and_unlisted_ones_are_removed() {
         let folder = TempDir::new().unwrap();
         let mut mirror = Mirror::open(folder.path(), Origin::Etcd("etcd://a:1".into()), "n1", 4).unwrap();
-        let mut news = News { is_whole: true, values: [tier("a", 1), tier("b", 1), tier("c", 1)].into() };
-        mirror.take(&texts(&mirror, &news, |_, object| Ok(object))).unwrap();
+        let mut pending = PendingValues { is_whole: true, values: [tier("a", 1), tier("b", 1), tier("c", 1)].into() };
+        mirror.take(&texts(&mirror, &pending, |_, object| Ok(object))).unwrap();
         assert_eq!(mirror.paths().collect::<Vec<_>>(), ["Tier/a.yaml", "Tier/b.yaml", "Tier/c.yaml"]);
 
-        news.then(News { is_whole: false, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 2)].into() });
-        let told = texts(&mirror, &news, |_, object| Ok(object));
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
-        news.then(News { is_whole: true, values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 3)].into() });
-        let told = texts(&mirror, &news, |_, object| Ok(object));
-        assert_eq!(told.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
-        assert_eq!(told["Tier/c.yaml"], None);
+        pending.then(PendingValues {
+            is_whole: false,
+            values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 2)].into(),
+        });
+        let written = texts(&mirror, &pending, |_, object| Ok(object));
+        assert_eq!(written.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
+        pending.then(PendingValues {
+            is_whole: true,
+            values: [(tier("a", 0).0, Some(b"torn".to_vec())), tier("b", 3)].into(),
+        });
+        let written = texts(&mirror, &pending, |_, object| Ok(object));
+        assert_eq!(written.keys().collect::<Vec<_>>(), ["Tier/b.yaml", "Tier/c.yaml"]);
+        assert_eq!(written["Tier/c.yaml"], None);
     }
 }

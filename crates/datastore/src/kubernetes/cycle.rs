@@ -29,7 +29,7 @@ pub(super) enum Step {
 
 /// Consequence of a failure.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FailureEffect {
     /// None.
     Fine,
     /// The kind does not exist, so there are no objects of it.
@@ -125,16 +125,16 @@ impl Cycle {
 
     /// Handles a failed list, `continuing` if some pages had been read; returns the pause before
     /// the next request.
-    pub(super) fn list_failed(&mut self, error: &ApiError, continuing: bool, chance: f64) -> (Duration, Verdict) {
+    pub(super) fn list_failed(&mut self, error: &ApiError, continuing: bool, chance: f64) -> (Duration, FailureEffect) {
         if error.is_not_found() && !continuing {
             self.retry.succeed();
-            return (self.missing.fail(chance), Verdict::NotInstalled);
+            return (self.missing.fail(chance), FailureEffect::NotInstalled);
         }
         if error.is_expired() && continuing {
             self.expired += 1;
             self.whole = self.expired > 1;
             if self.expired <= 2 {
-                return (Duration::ZERO, Verdict::Fine);
+                return (Duration::ZERO, FailureEffect::Fine);
             }
         }
         self.failed(error, chance)
@@ -153,9 +153,9 @@ impl Cycle {
 
     /// Handles the regular end of a watch after this time; returns the pause before the next
     /// request.
-    pub(super) fn watch_ended(&mut self, lasted: Duration, heard: bool, chance: f64) -> Duration {
-        if heard || lasted >= SOUND.min(self.timing.watch / 2) {
-            self.in_doubt = !heard;
+    pub(super) fn watch_ended(&mut self, lasted: Duration, received_event: bool, chance: f64) -> Duration {
+        if received_event || lasted >= SOUND.min(self.timing.watch / 2) {
+            self.in_doubt = !received_event;
             self.retry.succeed();
             return Duration::ZERO;
         }
@@ -178,9 +178,9 @@ impl Cycle {
     }
 
     /// Handles a failed comparison; returns the pause before the next request.
-    pub(super) fn compare_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
+    pub(super) fn compare_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, FailureEffect) {
         let answer = self.watch_failed(error, chance);
-        if error.is_forbidden() && answer.1 == Verdict::Unavailable {
+        if error.is_forbidden() && answer.1 == FailureEffect::Unavailable {
             // A client without permission to list continues with the watch.
             self.in_doubt = false;
         }
@@ -189,26 +189,26 @@ impl Cycle {
 
     /// Handles a watch that could not be started, or broke; returns the pause before the next
     /// request.
-    pub(super) fn watch_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
+    pub(super) fn watch_failed(&mut self, error: &ApiError, chance: f64) -> (Duration, FailureEffect) {
         if error.is_expired() {
             self.version = None;
-            return (Duration::ZERO, Verdict::Fine);
+            return (Duration::ZERO, FailureEffect::Fine);
         }
         match error {
             // A list shows whether the kind is gone or only the watch failed.
             ApiError::Status { code: 404, .. } => {
                 self.version = None;
-                return (Duration::ZERO, Verdict::Fine);
+                return (Duration::ZERO, FailureEffect::Fine);
             }
             ApiError::Status { code: 405, .. } => {
                 self.version = None;
-                return (self.timing.poll, Verdict::Fine);
+                return (self.timing.poll, FailureEffect::Fine);
             }
             ApiError::Silent(_) if self.failures == 0 => {
                 // The watch may just have had no events; a comparison and a new watch will show.
                 self.in_doubt = true;
                 self.failures = 1;
-                return (Duration::ZERO, Verdict::Fine);
+                return (Duration::ZERO, FailureEffect::Fine);
             }
             // The version stays valid once a server responds that has reached it.
             ApiError::Silent(_) | ApiError::Unreachable(_) => self.in_doubt = true,
@@ -225,7 +225,7 @@ impl Cycle {
         self.failed(error, chance)
     }
 
-    fn failed(&mut self, error: &ApiError, chance: f64) -> (Duration, Verdict) {
+    fn failed(&mut self, error: &ApiError, chance: f64) -> (Duration, FailureEffect) {
         let is_away = matches!(error, ApiError::Unreachable(_) | ApiError::Silent(_));
         if std::mem::replace(&mut self.is_away, is_away) && error.code().is_some() {
             // Long pauses are for unreachable servers only.
@@ -237,9 +237,9 @@ impl Cycle {
         let pause = self.timing.pause(&mut self.retry, error, chance);
         if error.is_forbidden() && self.reads_roles > 0 {
             self.reads_roles -= 1;
-            return (pause, Verdict::Fine);
+            return (pause, FailureEffect::Fine);
         }
-        (pause, Verdict::Unavailable)
+        (pause, FailureEffect::Unavailable)
     }
 }
 

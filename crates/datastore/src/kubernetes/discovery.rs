@@ -26,7 +26,7 @@ pub(super) type Answer = Result<Option<CalicoApi>, ApiError>;
 
 impl Discovery {
     pub(super) fn start(client: Client, timing: Timing, waker: Waker) -> io::Result<Self> {
-        let (tell, answers) = channel();
+        let (sender, answers) = channel();
         let (alive, ended) = channel::<()>();
         thread::Builder::new().name("discovery".into()).spawn(move || {
             let mut retry = Backoff::new(timing.retry.0, timing.retry.1);
@@ -38,7 +38,7 @@ impl Discovery {
                     Ok(None) => Some(missing.fail(chance())),
                     Err(error) => Some(timing.pause(&mut retry, error, chance())),
                 };
-                if tell.send(answer).is_err() {
+                if sender.send(answer).is_err() {
                     return;
                 }
                 waker.wake();

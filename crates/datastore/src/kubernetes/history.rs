@@ -14,7 +14,7 @@ use super::store::key_of_object;
 use crate::history::{HistorySettings, HistoryWriter, Origin, resource_path};
 
 /// Namespace and name of an object.
-type Place = (String, String);
+type ObjectName = (String, String);
 
 /// Passes received objects to the history.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(super) struct Recording {
     settings: HistorySettings,
     writer: Writer,
     /// Existing objects, by the kind of their list.
-    known: BTreeMap<ResourceKind, BTreeMap<Place, ResourceKey>>,
+    known: BTreeMap<ResourceKind, BTreeMap<ObjectName, ResourceKey>>,
     /// Objects that existed before a list and have not occurred in it yet.
-    missing: BTreeMap<ResourceKind, BTreeSet<Place>>,
+    missing: BTreeMap<ResourceKind, BTreeSet<ObjectName>>,
     is_whole: bool,
 }
 
@@ -45,7 +45,7 @@ impl Recording {
     }
 
     /// Processes an event of a list of this kind.
-    pub(super) fn hear(&mut self, kind: Kind, event: &Event) {
+    pub(super) fn handle_event(&mut self, kind: Kind, event: &Event) {
         let Some(kind) = ResourceKind::in_kubernetes(kind).filter(is_recorded) else { return };
         match event {
             Event::Begin => {
@@ -114,7 +114,7 @@ impl Recording {
         self.see(&key, Some(text.as_bytes()));
     }
 
-    fn remove(&mut self, kind: ResourceKind, place: &Place) {
+    fn remove(&mut self, kind: ResourceKind, place: &ObjectName) {
         let removed = self.known.get_mut(&kind).and_then(|known| known.remove(place));
         if let Some(key) = removed {
             self.see(&key, None);

@@ -44,8 +44,8 @@ impl Nesting {
     }
 }
 
-fn malformed(what: &str) -> ApiError {
-    ApiError::Malformed(what.into())
+fn malformed(message: &str) -> ApiError {
+    ApiError::Malformed(message.into())
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -121,12 +121,12 @@ pub(super) struct ListItems {
     head: Vec<u8>,
     /// Index in `head` at which the current or last string begins.
     text: usize,
-    place: Place,
+    place: ListPosition,
     item: Collector,
 }
 
 #[derive(Debug, Default, PartialEq)]
-enum Place {
+enum ListPosition {
     #[default]
     Head,
     /// After the name `items`, before its value.
@@ -138,7 +138,7 @@ impl ListItems {
     /// Consumes bytes until an item is complete, or there are no more.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<String>, ApiError> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if self.place == Place::Items {
+            if self.place == ListPosition::Items {
                 if !self.item.is_empty() || byte == b'{' {
                     match self.item.take(bytes)? {
                         Some(item) => return Ok(Some(item)),
@@ -150,7 +150,7 @@ impl ListItems {
                     b']' => {
                         self.nesting.step(byte)?;
                         self.head.push(byte);
-                        self.place = Place::Head;
+                        self.place = ListPosition::Head;
                     }
                     b',' => {}
                     byte if is_blank(byte) => {}
@@ -181,11 +181,12 @@ impl ListItems {
             b':' if self.nesting.depth == 1 => {
                 let name = self.head.get(self.text..).unwrap_or_default();
                 let name = name.iter().position(|byte| *byte == b'"').and_then(|end| name.get(..end));
-                self.place = if name == Some(b"items".as_slice()) { Place::Announced } else { Place::Head };
+                self.place =
+                    if name == Some(b"items".as_slice()) { ListPosition::Announced } else { ListPosition::Head };
             }
-            b'[' if self.place == Place::Announced => self.place = Place::Items,
+            b'[' if self.place == ListPosition::Announced => self.place = ListPosition::Items,
             byte if is_blank(byte) => {}
-            _ => self.place = Place::Head,
+            _ => self.place = ListPosition::Head,
         }
         Ok(())
     }

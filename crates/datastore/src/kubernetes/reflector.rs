@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::client::Client;
 use super::connection::{ANSWER, Call, Connection, next, status};
-use super::cycle::{Cycle, Step, Verdict};
+use super::cycle::{Cycle, FailureEffect, Step};
 use super::error::ApiError;
 use super::json::{ListHead, ListItems, ObjectStream, field, text_field};
 use super::resource::{ApiResource, escaped};
@@ -147,27 +147,27 @@ pub struct Reflector {
     heart: Option<JoinHandle<()>>,
     is_alive: Arc<AtomicBool>,
     room: Arc<Semaphore>,
-    sender: Sender<Letter>,
-    receiver: Receiver<Letter>,
+    sender: Sender<QueueEntry>,
+    receiver: Receiver<QueueEntry>,
 }
 
 #[derive(Debug)]
-enum Letter {
-    Told { list: usize, event: Event, _room: OwnedSemaphorePermit },
+enum QueueEntry {
+    Event { list: usize, event: Event, _room: OwnedSemaphorePermit },
     Wake,
 }
 
 /// Makes [`Reflector::recv`] return.
 #[derive(Clone, Debug)]
 pub struct Waker {
-    sender: Arc<Mutex<Sender<Letter>>>,
+    sender: Arc<Mutex<Sender<QueueEntry>>>,
 }
 
 impl Waker {
     /// Makes [`Reflector::recv`] return. Never blocks for long.
     pub fn wake(&self) {
         // Fails if the reflector has been dropped, so that no thread waits.
-        let _ = self.sender.lock().unwrap_or_else(PoisonError::into_inner).send(Letter::Wake);
+        let _ = self.sender.lock().unwrap_or_else(PoisonError::into_inner).send(QueueEntry::Wake);
     }
 }
 
@@ -210,7 +210,7 @@ impl Reflector {
         };
         if let Some(handle) = self.client.handle() {
             self.tasks.push(handle.spawn(async move {
-                let Err(Gone) = follower.run().await;
+                let Err(ReceiverDropped) = follower.run().await;
             }));
         }
         number
@@ -225,8 +225,8 @@ impl Reflector {
             Some(timeout) => self.receiver.recv_timeout(timeout),
         };
         match letter {
-            Ok(Letter::Told { list, event, .. }) => Received::Event(list, event),
-            Ok(Letter::Wake) => Received::Woken,
+            Ok(QueueEntry::Event { list, event, .. }) => Received::Event(list, event),
+            Ok(QueueEntry::Wake) => Received::Woken,
             Err(_) => Received::TimedOut,
         }
     }
@@ -252,42 +252,42 @@ impl Drop for Reflector {
 }
 
 /// The reflector was dropped, so that events have no receiver.
-struct Gone;
+struct ReceiverDropped;
 
 struct EventSender {
     list: usize,
     room: Arc<Semaphore>,
-    sender: Sender<Letter>,
+    sender: Sender<QueueEntry>,
 }
 
 impl EventSender {
     /// Sends an event, once there is space in the queue.
-    async fn tell(&self, event: Event) -> Result<(), Gone> {
+    async fn send(&self, event: Event) -> Result<(), ReceiverDropped> {
         let size = match &event {
             Event::Item(object) | Event::Changed(object) => object.len() >> 10,
             _ => 0,
         };
         let size = u32::try_from(size).unwrap_or(WAITING).min(WAITING - 1) + 1;
-        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| Gone)?;
-        self.sender.send(Letter::Told { list: self.list, event, _room: room }).map_err(|_| Gone)
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| ReceiverDropped)?;
+        self.sender.send(QueueEntry::Event { list: self.list, event, _room: room }).map_err(|_| ReceiverDropped)
     }
 }
 
 /// Reason why a list or a watch ended early.
-enum Broken {
+enum ReadFailure {
     Failed(ApiError),
-    Gone,
+    ReceiverDropped,
 }
 
-impl From<ApiError> for Broken {
+impl From<ApiError> for ReadFailure {
     fn from(error: ApiError) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Gone> for Broken {
-    fn from(Gone: Gone) -> Self {
-        Self::Gone
+impl From<ReceiverDropped> for ReadFailure {
+    fn from(ReceiverDropped: ReceiverDropped) -> Self {
+        Self::ReceiverDropped
     }
 }
 
@@ -304,7 +304,7 @@ struct Follower {
 }
 
 impl Follower {
-    async fn run(&mut self) -> Result<std::convert::Infallible, Gone> {
+    async fn run(&mut self) -> Result<std::convert::Infallible, ReceiverDropped> {
         loop {
             let pause = match self.cycle.step() {
                 Step::List => self.read_list().await?,
@@ -315,30 +315,30 @@ impl Follower {
         }
     }
 
-    async fn read_list(&mut self) -> Result<Duration, Gone> {
+    async fn read_list(&mut self) -> Result<Duration, ReceiverDropped> {
         sleep(self.cycle.begin_list(Instant::now())).await;
         let mut pages = 0;
         let (error, continuing) = match self.read_pages(&mut pages).await {
             Ok(version) => {
-                self.outbox.tell(Event::End).await?;
+                self.outbox.send(Event::End).await?;
                 return Ok(self.cycle.listed(version));
             }
-            Err(Broken::Gone) => return Err(Gone),
-            Err(Broken::Failed(error)) => (error, pages > 0),
+            Err(ReadFailure::ReceiverDropped) => return Err(ReceiverDropped),
+            Err(ReadFailure::Failed(error)) => (error, pages > 0),
         };
-        let (pause, verdict) = self.cycle.list_failed(&error, continuing, chance());
-        if verdict == Verdict::NotInstalled
+        let (pause, effect) = self.cycle.list_failed(&error, continuing, chance());
+        if effect == FailureEffect::NotInstalled
             && let Err(error) = versions::expect_absent(&self.connection, self.list.resource).await
         {
-            self.report(Verdict::Unavailable, error).await?;
+            self.report(FailureEffect::Unavailable, error).await?;
             return Ok(pause);
         }
-        self.report(verdict, error).await?;
+        self.report(effect, error).await?;
         Ok(pause)
     }
 
     /// Sends all objects; returns the version of the list.
-    async fn read_pages(&mut self, pages: &mut usize) -> Result<String, Broken> {
+    async fn read_pages(&mut self, pages: &mut usize) -> Result<String, ReadFailure> {
         let limit = self.cycle.page().map(|limit| limit.to_string()).unwrap_or_default();
         let mut more = String::new();
         let mut named = HashSet::new();
@@ -347,7 +347,7 @@ impl Follower {
             let mut body = self.connection.send(&Call::get(target)).await?.into_body();
             if *pages == 0 {
                 self.answered().await?;
-                self.outbox.tell(Event::Begin).await?;
+                self.outbox.send(Event::Begin).await?;
             }
             let mut items = ListItems::default();
             let mut implied = None;
@@ -365,7 +365,7 @@ impl Follower {
                         };
                         item = with_type(&item, api_version, kind);
                     }
-                    self.outbox.tell(Event::Item(item)).await?;
+                    self.outbox.send(Event::Item(item)).await?;
                 }
             }
             let ListHead { version, more: next_page } = items.finish()?;
@@ -382,18 +382,18 @@ impl Follower {
     }
 
     /// Checks whether the server is behind the version that was sent last.
-    async fn compare(&mut self, version: &str) -> Result<Duration, Gone> {
+    async fn compare(&mut self, version: &str) -> Result<Duration, ReceiverDropped> {
         match self.newest().await {
             Ok(newest) => {
                 if self.cycle.compared(&newest) {
                     let list = self.list.resource;
-                    tracing::warn!(%list, %newest, told = version, "the API server has gone back, as with a restored etcd; listing again");
+                    tracing::warn!(%list, %newest, version, "the API server has gone back, as with a restored etcd; listing again");
                 }
                 Ok(Duration::ZERO)
             }
             Err(error) => {
-                let (pause, verdict) = self.cycle.compare_failed(&error, chance());
-                self.report(verdict, error).await?;
+                let (pause, effect) = self.cycle.compare_failed(&error, chance());
+                self.report(effect, error).await?;
                 Ok(pause)
             }
         }
@@ -411,21 +411,21 @@ impl Follower {
         Ok(items.finish()?.version)
     }
 
-    async fn watch(&mut self, version: &str) -> Result<Duration, Gone> {
+    async fn watch(&mut self, version: &str) -> Result<Duration, ReceiverDropped> {
         let begin = Instant::now();
-        let mut heard = false;
-        match self.read_watch(version, &mut heard).await {
-            Ok(()) => Ok(self.cycle.watch_ended(begin.elapsed(), heard, chance())),
-            Err(Broken::Gone) => Err(Gone),
-            Err(Broken::Failed(error)) => {
-                let (pause, verdict) = self.cycle.watch_failed(&error, chance());
-                self.report(verdict, error).await?;
+        let mut received_event = false;
+        match self.read_watch(version, &mut received_event).await {
+            Ok(()) => Ok(self.cycle.watch_ended(begin.elapsed(), received_event, chance())),
+            Err(ReadFailure::ReceiverDropped) => Err(ReceiverDropped),
+            Err(ReadFailure::Failed(error)) => {
+                let (pause, effect) = self.cycle.watch_failed(&error, chance());
+                self.report(effect, error).await?;
                 Ok(pause)
             }
         }
     }
 
-    async fn read_watch(&mut self, version: &str, heard: &mut bool) -> Result<(), Broken> {
+    async fn read_watch(&mut self, version: &str, received_event: &mut bool) -> Result<(), ReadFailure> {
         let duration = self.timing.watch.mul_f64(1.0 + chance());
         let seconds = duration.as_secs().max(1).to_string();
         let target = self.list.target(&[
@@ -438,12 +438,17 @@ impl Follower {
         self.answered().await?;
         let mut objects = ObjectStream::default();
         while let Some(bytes) = next(&mut body, self.timing.idle).await? {
-            self.read_events(&mut objects, &bytes, heard).await?;
+            self.read_events(&mut objects, &bytes, received_event).await?;
         }
         Ok(())
     }
 
-    async fn read_events(&mut self, objects: &mut ObjectStream, bytes: &Bytes, heard: &mut bool) -> Result<(), Broken> {
+    async fn read_events(
+        &mut self,
+        objects: &mut ObjectStream,
+        bytes: &Bytes,
+        received_event: &mut bool,
+    ) -> Result<(), ReadFailure> {
         let mut bytes: &[u8] = bytes;
         while let Some(event) = objects.take(&mut bytes)? {
             let kind = text_field(&event, "type").unwrap_or_default();
@@ -455,7 +460,7 @@ impl Follower {
             let Some(version) = version.filter(|version| !version.is_empty()) else {
                 return Err(ApiError::Malformed(format!("an event of type {kind:?} has no version").into()).into());
             };
-            let told = match (&*kind, ObjectMeta::read(object)) {
+            let sent = match (&*kind, ObjectMeta::read(object)) {
                 ("BOOKMARK", _) => None,
                 ("ADDED" | "MODIFIED", Some(_)) => Some(Event::Changed(object.to_owned())),
                 ("DELETED", Some(meta)) => Some(Event::Deleted(meta)),
@@ -464,9 +469,9 @@ impl Follower {
                 }
                 _ => return Err(ApiError::Malformed(format!("events of type {kind:?} are not known").into()).into()),
             };
-            *heard = true;
-            if let Some(told) = told {
-                self.outbox.tell(told).await?;
+            *received_event = true;
+            if let Some(sent) = sent {
+                self.outbox.send(sent).await?;
             }
             // After the event was sent, so that a watch repeats an unsent one.
             self.cycle.progressed(&version);
@@ -475,29 +480,29 @@ impl Follower {
     }
 
     /// Notes a valid response of the server.
-    async fn answered(&mut self) -> Result<(), Gone> {
+    async fn answered(&mut self) -> Result<(), ReceiverDropped> {
         self.missing = false;
         match self.of_object.take() {
-            Some(_) => self.outbox.tell(Event::Available).await,
+            Some(_) => self.outbox.send(Event::Available).await,
             None => Ok(()),
         }
     }
 
-    async fn report(&mut self, verdict: Verdict, error: ApiError) -> Result<(), Gone> {
-        match verdict {
-            Verdict::Fine => Ok(()),
-            Verdict::NotInstalled => {
+    async fn report(&mut self, effect: FailureEffect, error: ApiError) -> Result<(), ReceiverDropped> {
+        match effect {
+            FailureEffect::Fine => Ok(()),
+            FailureEffect::NotInstalled => {
                 let missing = std::mem::replace(&mut self.missing, false);
                 self.answered().await?;
                 self.missing = true;
-                if missing { Ok(()) } else { self.outbox.tell(Event::NotInstalled).await }
+                if missing { Ok(()) } else { self.outbox.send(Event::NotInstalled).await }
             }
-            Verdict::Unavailable => {
+            FailureEffect::Unavailable => {
                 if self.of_object.as_ref() == Some(&error) {
                     return Ok(());
                 }
                 self.of_object = Some(error.clone());
-                self.outbox.tell(Event::Unavailable(error)).await
+                self.outbox.send(Event::Unavailable(error)).await
             }
         }
     }

@@ -148,7 +148,7 @@ impl Source for KubernetesSource {
             discovery,
             calico: Calico::Unknown,
             state,
-            told: ConsumerState::default(),
+            sent: ConsumerState::default(),
         };
         match running.run() {
             Ok(never) => match never {},
@@ -179,7 +179,7 @@ impl Mirror {
         Self { options, labels: Interner::new(), objects, lists: Vec::new() }
     }
 
-    fn hear(&mut self, list: usize, event: Event) {
+    fn handle_event(&mut self, list: usize, event: Event) {
         let Some(List { kind, known, of_object, .. }) = self.lists.get_mut(list) else { return };
         let kind = *kind;
         match event {
@@ -225,9 +225,9 @@ impl Mirror {
         refused
             .filter(|(_, error)| error.is_forbidden())
             .map(|(list, error)| {
-                let what =
+                let message =
                     format!("the API server does not let this agent list and watch them: {}", with_causes(error));
-                let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+                let problem = FieldProblem::new(Severity::Error, Position::default(), "", message);
                 // Until everything has been read once, the state from before stays in force.
                 InputProblem::new(list.resource.to_string(), problem, Fallback::LastGood)
             })
@@ -277,7 +277,7 @@ struct Running<'f> {
     discovery: Discovery,
     calico: Calico,
     state: Mirror,
-    told: ConsumerState,
+    sent: ConsumerState,
 }
 
 impl Running<'_> {
@@ -294,7 +294,7 @@ impl Running<'_> {
             let mut noticed = None;
             for _ in 0..BATCH {
                 match self.reflector.recv(Some(noticed.map_or(LIFE, |_| Duration::ZERO))) {
-                    Received::Event(list, event) => self.hear(list, event)?,
+                    Received::Event(list, event) => self.handle_event(list, event)?,
                     Received::Woken => {}
                     Received::TimedOut => break,
                 }
@@ -304,21 +304,21 @@ impl Running<'_> {
                 of_object = self.discovered(answer);
             }
             if self.feed.take_resend()? {
-                self.tell_all()?;
+                self.send_all()?;
             }
-            self.tell(noticed.unwrap_or_else(Instant::now), of_object.as_ref())?;
+            self.send(noticed.unwrap_or_else(Instant::now), of_object.as_ref())?;
         }
     }
 
-    fn hear(&mut self, list: usize, event: Event) -> Result<(), Closed> {
-        if matches!(event, Event::Begin | Event::NotInstalled) && !std::mem::replace(&mut self.told.begun, true) {
+    fn handle_event(&mut self, list: usize, event: Event) -> Result<(), Closed> {
+        if matches!(event, Event::Begin | Event::NotInstalled) && !std::mem::replace(&mut self.sent.begun, true) {
             // This is the first response of the server.
             self.feed.begin_resync()?;
         }
         if let (Some(recording), Some(List { kind, .. })) = (&mut self.recording, self.state.lists.get(list)) {
-            recording.hear(*kind, &event);
+            recording.handle_event(*kind, &event);
         }
-        self.state.hear(list, event);
+        self.state.handle_event(list, event);
         Ok(())
     }
 
@@ -353,10 +353,10 @@ impl Running<'_> {
         }
     }
 
-    fn tell(&mut self, noticed: Instant, of_object: Option<&ObjectProblems>) -> Result<(), Closed> {
-        self.tell_problems()?;
+    fn send(&mut self, noticed: Instant, of_object: Option<&ObjectProblems>) -> Result<(), Closed> {
+        self.send_problems()?;
         let of_object = self.state.of_object().or_else(|| of_object.cloned());
-        if of_object != self.told.of_object {
+        if of_object != self.sent.of_object {
             match &of_object {
                 Some(ObjectProblems { why, refused: true }) => self.feed.refused(why.clone())?,
                 Some(ObjectProblems { why, refused: false }) => self.feed.unavailable(why.clone())?,
@@ -365,23 +365,23 @@ impl Running<'_> {
                     self.feed.available()?;
                 }
             }
-            self.told.of_object = of_object;
+            self.sent.of_object = of_object;
         }
-        if !self.told.begun && self.calico == Calico::Absent {
+        if !self.sent.begun && self.calico == Calico::Absent {
             // A syncer of Calico's kinds alone has no list, so no event reports this.
-            self.told.begun = true;
+            self.sent.begun = true;
             self.feed.begin_resync()?;
         }
-        if !self.told.begun {
+        if !self.sent.begun {
             return Ok(());
         }
         let updates = self.state.objects.take_updates();
         if !updates.is_empty() {
-            self.feed.tell_at(self.state.objects.at_versions(updates), noticed)?;
+            self.feed.send_at(self.state.objects.at_versions(updates), noticed)?;
         }
         // Kinds that are installed later are added later.
-        if !self.told.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
-            self.told.in_sync = true;
+        if !self.sent.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
+            self.sent.in_sync = true;
             if let Some(recording) = &mut self.recording {
                 recording.complete();
             }
@@ -390,28 +390,28 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn tell_problems(&mut self) -> Result<(), Closed> {
+    fn send_problems(&mut self) -> Result<(), Closed> {
         let refused = self.state.refused();
         let changed = self.state.objects.changed_problems();
-        if changed.is_none() && refused == self.told.refused {
+        if changed.is_none() && refused == self.sent.refused {
             return Ok(());
         }
         if let Some(problems) = changed {
-            self.told.problems = problems;
+            self.sent.problems = problems;
         }
-        self.told.refused = refused;
-        self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())
+        self.sent.refused = refused;
+        self.feed.problems(self.sent.refused.iter().chain(&self.sent.problems).cloned().collect())
     }
 
     /// Sends the whole state to a consumer that restarts.
-    fn tell_all(&mut self) -> Result<(), Closed> {
-        if !self.told.begun {
+    fn send_all(&mut self) -> Result<(), Closed> {
+        if !self.sent.begun {
             return self.feed.waiting();
         }
         self.feed.begin_resync()?;
-        self.feed.problems(self.told.refused.iter().chain(&self.told.problems).cloned().collect())?;
+        self.feed.problems(self.sent.refused.iter().chain(&self.sent.problems).cloned().collect())?;
         // Changes that have not been taken yet are sent afterwards.
-        self.feed.tell_at(self.state.objects.at_versions(self.state.objects.snapshot()), Instant::now())?;
-        if self.told.in_sync { self.feed.end_resync() } else { Ok(()) }
+        self.feed.send_at(self.state.objects.at_versions(self.state.objects.snapshot()), Instant::now())?;
+        if self.sent.in_sync { self.feed.end_resync() } else { Ok(()) }
     }
 }

@@ -66,9 +66,9 @@ impl Writer {
     }
 
     /// Queues changes that were taken together, by their paths below the directory.
-    pub(crate) fn tell(&self, news: impl IntoIterator<Item = (String, Change)>) {
+    pub(crate) fn enqueue(&self, changes: impl IntoIterator<Item = (String, Change)>) {
         let mut queue = self.shared.lock();
-        for (path, change) in news {
+        for (path, change) in changes {
             let changes = queue.changes.entry(path).or_default();
             if change == Change::Gone {
                 changes.clear();

@@ -40,7 +40,7 @@ fn objects_in_force() -> Objects {
 }
 
 #[test]
-fn endpoints_of_other_nodes_are_reduced_and_share_what_they_have_in_common() {
+fn endpoints_of_other_nodes_are_reduced_and_share_equal_parts() {
     let (mut objects, mut interner) = (Objects::of_node(Hostname::new("n1")), Interner::new());
     for (name, node, address) in [("a", "n1", "10.0.0.1"), ("b", "n2", "10.0.0.2"), ("c", "n2", "10.0.0.3")] {
         let (id, resource) = pod(name, node, address, &mut interner);
@@ -103,22 +103,22 @@ fn the_tiers_of_every_cluster_have_their_places() {
 }
 
 #[test]
-fn a_datastore_may_be_used_unless_it_says_otherwise() {
+fn a_datastore_is_ready_unless_cluster_information_denies_it() {
     let mut objects = Objects::new();
     let ready = |updates: &[Update]| {
         updates.iter().filter(|update| matches!(update, Update::Ready(_))).cloned().collect::<Vec<_>>()
     };
-    let told = |ready: bool| vec![Update::Ready(Some(ready))];
-    assert_eq!(ready(&objects.take_updates()), told(true));
+    let expected = |ready: bool| vec![Update::Ready(Some(ready))];
+    assert_eq!(ready(&objects.take_updates()), expected(true));
     let information = id(Kind::ClusterInformation, "default");
     objects.set(&information, resource(&information, r#", "spec": {"datastoreReady": false}"#));
-    assert_eq!(ready(&objects.take_updates()), told(false));
+    assert_eq!(ready(&objects.take_updates()), expected(false));
     objects.remove(&information);
-    assert_eq!(ready(&objects.take_updates()), told(true));
+    assert_eq!(ready(&objects.take_updates()), expected(true));
 }
 
 #[test]
-fn what_somebody_writes_under_a_built_in_name_counts_while_it_is_there() {
+fn a_written_object_overrides_a_built_in_one_while_it_exists() {
     let mut objects = objects_in_force();
     let profile = id(Kind::Profile, "projectcalico-default-allow");
     objects.set(&profile, resource(&profile, r#", "spec": {"labelsToApply": {"a": "b"}}"#));
@@ -141,7 +141,7 @@ fn a_policy_goes_by_its_name_in_the_datastore() {
 }
 
 #[test]
-fn problems_are_told_when_they_may_have_changed() {
+fn problems_are_returned_when_they_may_have_changed() {
     let mut objects = objects_in_force();
     assert_eq!(objects.changed_problems(), Some(vec![]));
     let pools = ["b", "a"].map(|name| id(Kind::IpPool, name));
@@ -153,7 +153,7 @@ fn problems_are_told_when_they_may_have_changed() {
     assert_eq!(objects.changed_problems(), None);
     let broken = Resource::unreadable(
         "IPPool/a",
-        tortie_resources::SyntaxError { position: Position::default(), what: "is not JSON".into() },
+        tortie_resources::SyntaxError { position: Position::default(), message: "is not JSON".into() },
     );
     objects.set(&pools[1], broken);
     let problems = objects.changed_problems().unwrap_or_default();
@@ -193,7 +193,7 @@ fn version(id: &ObjectId, version: u8) -> Resource {
     if version == 3 {
         return Resource::unreadable(
             id.to_string(),
-            tortie_resources::SyntaxError { position: Position::default(), what: "is not JSON".into() },
+            tortie_resources::SyntaxError { position: Position::default(), message: "is not JSON".into() },
         );
     }
     let rest = match (id.kind, version) {
@@ -284,7 +284,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
     #[test]
-    fn any_history_is_as_the_model_says(steps in prop::collection::vec(step(), 0..60)) {
+    fn any_history_matches_the_model(steps in prop::collection::vec(step(), 0..60)) {
         let (mut objects, mut model) = (Objects::new(), Model::default());
         let mut known = BTreeMap::new();
         for step in steps.into_iter().chain([Step::Take]) {
@@ -333,7 +333,7 @@ fn versions_are_kept_where_they_are_wanted() {
     assert!(without.at_versions(updates).all(|(_, version)| version.is_none()));
 
     let (mut objects, mut interner) = (Objects::new().with_versions(), Interner::new());
-    let told = |objects: &Objects| -> Vec<(String, String)> {
+    let sent_versions = |objects: &Objects| -> Vec<(String, String)> {
         let versions = objects.at_versions(objects.snapshot());
         versions.filter_map(|(update, version)| Some((update.key().to_string(), version?.to_string()))).collect()
     };
@@ -342,15 +342,15 @@ fn versions_are_kept_where_they_are_wanted() {
     objects.set_version(&pod_id, 3);
     objects.set(&policy, resource(&policy, &spec("1")));
     objects.set_version(&policy, 4);
-    let [(pod, at), (name, _)] = &told(&objects)[..] else { panic!("{:?}", told(&objects)) };
+    let [(pod, at), (name, _)] = &sent_versions(&objects)[..] else { panic!("{:?}", sent_versions(&objects)) };
     let (pod, name) = ((pod.clone(), at.clone()), name.clone());
-    assert_eq!((pod.1.as_str(), told(&objects)), ("3", vec![pod.clone(), (name.clone(), "4".to_owned())]));
+    assert_eq!((pod.1.as_str(), sent_versions(&objects)), ("3", vec![pod.clone(), (name.clone(), "4".to_owned())]));
     // Another object with the same claims, which is ignored.
     let other = id(Kind::Pod, "b");
     let (_, claims) = self::pod("a", "n1", "10.0.0.1", &mut interner);
     objects.set(&other, claims);
     objects.set_version(&other, 9);
-    assert_eq!(told(&objects)[0], pod, "the first one counts");
+    assert_eq!(sent_versions(&objects)[0], pod, "the first one counts");
     objects.remove(&other);
     // An object that equals a built-in one.
     let default = id(Kind::Tier, "default");
@@ -369,19 +369,19 @@ fn versions_are_kept_where_they_are_wanted() {
     // An unusable object has its own version, while its last valid version is in force.
     objects.set(&policy, resource(&policy, &spec("\"high\"")));
     objects.set_version(&policy, 5);
-    assert_eq!((told(&objects), objects.problems().len()), (vec![pod, (name, "5".to_owned())], 1));
+    assert_eq!((sent_versions(&objects), objects.problems().len()), (vec![pod, (name, "5".to_owned())], 1));
     objects.remove(&pod_id);
     objects.remove(&policy);
-    assert_eq!(told(&objects), []);
+    assert_eq!(sent_versions(&objects), []);
     objects.set(&policy, resource(&policy, &spec("1")));
     objects.set_version(&policy, 7);
     objects.begin_list(Kind::NetworkPolicy);
     objects.end_list(Kind::NetworkPolicy);
-    assert_eq!(told(&objects), []);
+    assert_eq!(sent_versions(&objects), []);
 }
 
 #[test]
-fn an_object_that_stands_for_the_same_policy_closes_what_it_selects() {
+fn an_object_that_stands_for_the_same_policy_closes_selected_endpoints() {
     let spec =
         |selector: &str| format!(r#", "spec": {{"selector": "{selector}", "ingress": [{{"action": "Allow"}}]}}"#);
     let policies = |objects: &Objects| {

@@ -33,38 +33,35 @@ type Stamp = (u64, i64, i64);
 /// Watches for a change below a state directory, and rolls it back when its deadline has passed.
 /// Several programs may do so at the same time. `open` opens a change's datastore.
 pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
-    let mut said = None;
+    let mut last_notice = None;
     let mut failures = 0;
     let mut settled: Option<Stamp> = None;
     loop {
-        let pause = match look(state, open, settled) {
-            Ok(Look::Locked) => LOCK_PAUSE,
-            Ok(Look::Nothing(stamp)) => {
+        let pause = match attend_once(state, open, settled) {
+            Ok(AttendOutcome::Locked) => LOCK_PAUSE,
+            Ok(AttendOutcome::Nothing(stamp)) => {
                 if until == Until::Settled {
                     return;
                 }
                 (settled, failures) = (stamp, 0);
-                said = None;
+                last_notice = None;
                 PAUSE
             }
-            Ok(Look::Waits(left)) => {
-                say(&mut said, "a change waits to be confirmed, and is rolled back otherwise; see `tortie confirm`");
+            Ok(AttendOutcome::Waits(left)) => {
+                log_if_new(&mut last_notice, Notice::Waits);
                 left.min(PAUSE)
             }
-            Ok(Look::RolledBack(change)) => {
+            Ok(AttendOutcome::RolledBack(change)) => {
                 log(&change);
                 continue;
             }
-            Ok(Look::Failed(why)) => {
-                say(&mut said, &format!("a change that was not confirmed cannot be rolled back yet: {why}"));
+            Ok(AttendOutcome::Failed(why)) => {
+                log_if_new(&mut last_notice, Notice::Failed(why));
                 failures += 1;
                 longer(failures)
             }
             Err(error) => {
-                say(
-                    &mut said,
-                    &format!("it is unknown whether a change waits to be confirmed: {}", with_causes(&error)),
-                );
+                log_if_new(&mut last_notice, Notice::Unknown(with_causes(&error)));
                 failures += 1;
                 longer(failures)
             }
@@ -77,7 +74,7 @@ fn longer(failures: u32) -> Duration {
     PAUSE.saturating_mul(failures).min(LONGEST_PAUSE)
 }
 
-enum Look {
+enum AttendOutcome {
     /// Another program holds the lock.
     Locked,
     Nothing(Option<Stamp>),
@@ -86,27 +83,42 @@ enum Look {
     Failed(String),
 }
 
-fn look(state: &Path, open: &Opener<'_>, settled: Option<Stamp>) -> Result<Look, JournalError> {
-    let Some(journal) = FileJournal::find(state)? else { return Ok(Look::Nothing(None)) };
+fn attend_once(state: &Path, open: &Opener<'_>, settled: Option<Stamp>) -> Result<AttendOutcome, JournalError> {
+    let Some(journal) = FileJournal::find(state)? else { return Ok(AttendOutcome::Nothing(None)) };
     let stamp = fs::symlink_metadata(journal.path()).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
     if stamp.is_none() || stamp == settled {
-        return Ok(Look::Nothing(stamp));
+        return Ok(AttendOutcome::Nothing(stamp));
     }
-    let Some(_lock) = journal.try_lock()? else { return Ok(Look::Locked) };
+    let Some(_lock) = journal.try_lock()? else { return Ok(AttendOutcome::Locked) };
     Ok(match attend(&journal, open, &super::now())? {
-        Attended::Waits { ms } => Look::Waits(Duration::from_millis(ms)),
-        Attended::RolledBack(change) => Look::RolledBack(change),
-        Attended::Retry { why } => Look::Failed(why),
-        _ => Look::Nothing(stamp),
+        Attended::Waits { ms } => AttendOutcome::Waits(Duration::from_millis(ms)),
+        Attended::RolledBack(change) => AttendOutcome::RolledBack(change),
+        Attended::Retry { why } => AttendOutcome::Failed(why),
+        _ => AttendOutcome::Nothing(stamp),
     })
 }
 
-/// Logs a message unless it is the same as the last one.
-fn say(said: &mut Option<String>, what: &str) {
-    if said.as_deref() != Some(what) {
-        tracing::warn!("{what}");
-        *said = Some(what.to_owned());
+/// State of a change that is logged once.
+#[derive(PartialEq, Eq)]
+enum Notice {
+    Waits,
+    Failed(String),
+    Unknown(String),
+}
+
+/// Logs a notice unless it is the same as the last one.
+fn log_if_new(last: &mut Option<Notice>, notice: Notice) {
+    if last.as_ref() == Some(&notice) {
+        return;
     }
+    match &notice {
+        Notice::Waits => {
+            tracing::warn!("a change waits to be confirmed, and is rolled back otherwise; see `tortie confirm`");
+        }
+        Notice::Failed(why) => tracing::warn!(why, "a change that was not confirmed cannot be rolled back yet"),
+        Notice::Unknown(error) => tracing::warn!(error, "it is unknown whether a change waits to be confirmed"),
+    }
+    *last = Some(notice);
 }
 
 fn log(change: &PendingChange) {

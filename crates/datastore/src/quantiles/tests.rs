@@ -5,7 +5,7 @@ fn is_near(value: f64, expected: f64) -> bool {
 }
 
 #[test]
-fn quantiles_are_those_of_what_was_observed() {
+fn quantiles_are_those_of_the_observations() {
     let (mut values, now) = (Quantiles::new(), Instant::now());
     assert!(values.quantile(0.5, now).is_nan());
     (1..=1000).for_each(|value| values.add(f64::from(value) / 1e6, 1, now));
@@ -20,7 +20,7 @@ fn quantiles_are_those_of_what_was_observed() {
 }
 
 #[test]
-fn what_is_old_does_not_count_and_takes_no_room() {
+fn old_observations_do_not_count_and_take_no_room() {
     let (mut values, start) = (Quantiles::new(), Instant::now());
     values.add(1.0, 1, start);
     let later = start + WINDOW - Duration::from_secs(1);

@@ -7,11 +7,11 @@ use crate::{ReadError, from_fn, read};
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn everything_is_read_once_it_has_been_told() {
+fn a_read_returns_everything_after_the_initial_sync() {
     let source = from_fn("scripted", |feed| {
         feed.begin_resync()?;
-        feed.tell([Update::Ready(Some(false))], Instant::now())?;
-        feed.tell([Update::Ready(Some(true))], Instant::now())?;
+        feed.send([Update::Ready(Some(false))], Instant::now())?;
+        feed.send([Update::Ready(Some(true))], Instant::now())?;
         feed.end_resync()
     });
     let all = read(source, LONG, |_| ()).unwrap();
@@ -41,7 +41,7 @@ fn patience_ends() {
 }
 
 #[test]
-fn a_source_that_ends_has_not_told_everything() {
+fn a_source_that_ends_before_the_sync_is_an_error() {
     let error = read(from_fn("scripted", |_| Ok(())), LONG, |_| ()).unwrap_err();
     assert!(matches!(error, ReadError::Ended), "{error:?}");
 }

@@ -26,7 +26,7 @@ fn read(root: &Path, path: &Path, access: DirAccess) -> Result<Option<String>, S
     super::read(root, path, access).map_err(|error| with_causes(&error))
 }
 
-fn closed(found: &Found, path: &Path) -> String {
+fn closed(found: &ScanResult, path: &Path) -> String {
     found.closed.get(path).cloned().unwrap_or_else(|| panic!("{}: {found:?}", path.display()))
 }
 

@@ -24,7 +24,7 @@ fn a_source_waits_for_its_consumer() {
     const ALL: usize = PENDING * 3;
     let source = thread::spawn(move || {
         feed.begin_resync()?;
-        feed.tell(updates(0..ALL), Instant::now())?;
+        feed.send(updates(0..ALL), Instant::now())?;
         feed.end_resync()
     });
     let mut known = 0;
@@ -45,13 +45,13 @@ fn a_source_waits_for_its_consumer() {
 }
 
 #[test]
-fn what_waits_already_may_change_while_there_is_no_room() {
+fn queued_values_may_change_while_the_buffer_is_full() {
     let (feed, watching) = channel();
-    feed.tell(updates(0..PENDING), Instant::now()).unwrap();
-    feed.tell(updates(0..10), Instant::now()).unwrap();
+    feed.send(updates(0..PENDING), Instant::now()).unwrap();
+    feed.send(updates(0..10), Instant::now()).unwrap();
     assert_eq!((waiting(&feed), watching.resend.waiting()), (PENDING, PENDING));
     drop(watching);
-    assert_eq!(feed.tell(updates(0..1), Instant::now()), Err(Closed));
+    assert_eq!(feed.send(updates(0..1), Instant::now()), Err(Closed));
 }
 
 type Blocked = thread::JoinHandle<(Result<(), Closed>, Feed)>;
@@ -60,8 +60,8 @@ type Blocked = thread::JoinHandle<(Result<(), Closed>, Feed)>;
 fn blocked_source() -> (Blocked, Watching) {
     let (feed, watching) = channel();
     let source = thread::spawn(move || {
-        let told = feed.begin_resync().and_then(|()| feed.tell(updates(0..PENDING * 2), Instant::now()));
-        (told, feed)
+        let sent = feed.begin_resync().and_then(|()| feed.send(updates(0..PENDING * 2), Instant::now()));
+        (sent, feed)
     });
     while watching.events.shared.lock().buffer.len() < PENDING {
         thread::sleep(Duration::from_millis(1));
@@ -74,8 +74,8 @@ fn a_consumer_that_leaves_wakes_a_source_that_waits() {
     let (source, watching) = blocked_source();
     let woken = Arc::new(AtomicUsize::new(0));
     drop(watching);
-    let (told, feed) = source.join().unwrap();
-    assert_eq!(told, Err(Closed));
+    let (sent, feed) = source.join().unwrap();
+    assert_eq!(sent, Err(Closed));
     assert_eq!(feed.begin_resync(), Err(Closed));
     assert_eq!(feed.take_resend(), Err(Closed));
     let count = Arc::clone(&woken);
@@ -86,20 +86,20 @@ fn a_consumer_that_leaves_wakes_a_source_that_waits() {
 }
 
 #[test]
-fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
+fn a_resend_request_drops_the_queue_and_wakes_a_waiting_source() {
     let (source, watching) = blocked_source();
     watching.resend.ask();
-    let (told, feed) = source.join().unwrap();
-    assert_eq!(told, Ok(()));
+    let (sent, feed) = source.join().unwrap();
+    assert_eq!(sent, Ok(()));
     // Updates are dropped until the source restarts.
-    feed.tell(updates(5..6), Instant::now()).unwrap();
+    feed.send(updates(5..6), Instant::now()).unwrap();
     feed.end_resync().unwrap();
     feed.problems(Vec::new()).unwrap();
     assert_eq!(watching.events.try_recv().err(), Some(TryRecvError::Empty));
     assert_eq!(feed.take_resend(), Ok(true));
     assert_eq!(feed.take_resend(), Ok(false));
     feed.begin_resync().unwrap();
-    feed.tell(updates(0..2), Instant::now()).unwrap();
+    feed.send(updates(0..2), Instant::now()).unwrap();
     feed.end_resync().unwrap();
     drop(feed);
     let events: Vec<String> = watching.events.map(|event| format!("{event:?}")).collect();
@@ -111,11 +111,11 @@ fn asking_again_drops_what_waits_and_wakes_a_source_that_waits() {
 }
 
 #[test]
-fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
+fn the_reason_of_an_outage_follows_the_status_and_problems_come_first() {
     let (feed, Watching { events, .. }) = channel();
     feed.begin_resync().unwrap();
     let versioned = updates(0..1).into_iter().map(|update| (update, Some("7".into())));
-    feed.tell_at(versioned, Instant::now()).unwrap();
+    feed.send_at(versioned, Instant::now()).unwrap();
     feed.unavailable("away").unwrap();
     feed.problems(Vec::new()).unwrap();
     let kinds: Vec<&str> = std::iter::from_fn(|| events.try_recv().ok())
@@ -139,12 +139,12 @@ fn why_a_datastore_is_away_comes_after_the_status_and_problems_come_first() {
     assert_eq!(events.try_recv().err(), Some(TryRecvError::Disconnected));
 }
 
-fn told(events: &Events) -> String {
+fn next_event(events: &Events) -> String {
     format!("{:?}", events.try_recv())
 }
 
 #[test]
-fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
+fn a_restarted_consumer_receives_the_reason_of_an_outage_again() {
     let (feed, Watching { events, resend }) = channel();
     let woken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&woken);
@@ -154,33 +154,33 @@ fn why_a_datastore_is_away_is_said_again_to_a_consumer_that_restarts() {
     let away = |why, refused| format!("Ok(Unavailable {{ why: {why:?}, refused: {refused} }})");
     feed.unavailable("no route").unwrap();
     // Whether it was received before, is queued, or has just changed.
-    assert_eq!(told(&events), away("no route", false));
+    assert_eq!(next_event(&events), away("no route", false));
     for _ in 0..2 {
         let before = woken.load(Ordering::Relaxed);
         resend.ask();
         assert!(woken.load(Ordering::Relaxed) > before, "somebody who sleeps hears of it");
     }
-    assert_eq!(told(&events), away("no route", false));
+    assert_eq!(next_event(&events), away("no route", false));
     feed.refused("no rights").unwrap();
-    assert_eq!(told(&events), away("no rights", true));
-    assert_eq!(told(&events), "Err(Empty)");
+    assert_eq!(next_event(&events), away("no rights", true));
+    assert_eq!(next_event(&events), "Err(Empty)");
     // The source answers with its known state; that does not make the datastore available.
     assert_eq!(feed.take_resend(), Ok(true));
     feed.begin_resync().unwrap();
     feed.end_resync().unwrap();
-    assert_eq!(told(&events), "Ok(Status(Resync))");
-    assert_eq!(told(&events), "Ok(Status(InSync))");
+    assert_eq!(next_event(&events), "Ok(Status(Resync))");
+    assert_eq!(next_event(&events), "Ok(Status(InSync))");
     // The consumer may restart again before the source has answered.
     resend.ask();
     feed.available().unwrap();
-    assert_eq!(told(&events), "Ok(Available)");
+    assert_eq!(next_event(&events), "Ok(Available)");
     resend.ask();
-    assert_eq!(told(&events), "Err(Empty)", "nothing is wrong any more");
+    assert_eq!(next_event(&events), "Err(Empty)", "nothing is wrong any more");
 }
 
 /// A consumer that takes all events at each notification misses none.
 #[test]
-fn a_consumer_that_is_woken_hears_everything() {
+fn a_woken_consumer_receives_everything() {
     let (feed, Watching { events, .. }) = channel();
     let (sender, woken) = std::sync::mpsc::sync_channel(1);
     events.wake_with(move || {
@@ -189,7 +189,7 @@ fn a_consumer_that_is_woken_hears_everything() {
     });
     let source = thread::spawn(move || {
         for name in 0..2000 {
-            feed.tell([update(name)], Instant::now())?;
+            feed.send([update(name)], Instant::now())?;
         }
         Ok::<_, Closed>(())
     });

@@ -111,7 +111,7 @@ impl<'s> StagedStore<'s> {
 
     fn write(&self, key: &ResourceKey, mut object: Value) -> Result<StoredResource, StoreError> {
         stored::to_stored(key, &mut object).map_err(|error| StoreError::Invalid { key: key.clone(), error })?;
-        let object = told(key, object)?;
+        let object = from_stored(key, object)?;
         self.stage(key, Some(unversioned(object.clone())))?;
         Ok(StoredResource { key: key.clone(), revision: STAGED, object })
     }
@@ -123,7 +123,7 @@ impl<'s> StagedStore<'s> {
     }
 }
 
-fn told(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
+fn from_stored(key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
     stored::from_stored(key, object, STAGED)
         .map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
 }
@@ -186,7 +186,9 @@ impl ResourceStore for StagedStore<'_> {
         match self.staged(key) {
             None => self.store.get(key),
             Some(None) => Err(StoreError::NotFound(key.clone())),
-            Some(Some(object)) => Ok(StoredResource { key: key.clone(), revision: STAGED, object: told(key, object)? }),
+            Some(Some(object)) => {
+                Ok(StoredResource { key: key.clone(), revision: STAGED, object: from_stored(key, object)? })
+            }
         }
     }
 
@@ -197,7 +199,7 @@ impl ResourceStore for StagedStore<'_> {
         listing.resources.retain(|resource| !staged.places.contains_key(&resource.key));
         for write in staged.writes.iter().filter(|write| is_meant(&write.key)) {
             if let Some(object) = &write.after {
-                let object = told(&write.key, object.clone())?;
+                let object = from_stored(&write.key, object.clone())?;
                 listing.resources.push(StoredResource { key: write.key.clone(), revision: STAGED, object });
             }
         }
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_wanted_is_no_write() {
+    fn an_object_in_the_desired_state_is_not_written() {
         let store = MemoryStore::default();
         initialise(&store).expect("initialised");
         let tier = key(ResourceKind::Tier, "platform");
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_a_write_back_is_known_before_it_is_made() {
+    fn the_reverse_of_a_write_is_known_beforehand() {
         let store = MemoryStore::default();
         initialise(&store).expect("initialised");
         let (gone, new, other) =

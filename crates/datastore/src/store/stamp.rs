@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays() {
+    fn existing_metadata_stays() {
         let mut object = json!({"metadata": {"uid": "mine", "creationTimestamp": null}});
         stamp(&mut object, UNIX_EPOCH, 0);
         assert_eq!(object, json!({"metadata": {"uid": "mine", "creationTimestamp": "1970-01-01T00:00:00Z"}}));

@@ -79,7 +79,7 @@ fn assert_same(values: &[&str], expected: Vec<Value>) {
 }
 
 #[test]
-fn it_makes_what_the_kustomizations_make() {
+fn the_chart_creates_the_objects_of_the_kustomizations() {
     assert_same(&[], kustomized("."));
     assert_same(&["fanout.enabled=true", "fanout.tls.generate=false"], kustomized("with-fanout"));
     let mut with_tenants = kustomized(".");

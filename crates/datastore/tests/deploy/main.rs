@@ -188,7 +188,7 @@ fn each_program_has_a_bound_on_its_memory() {
 
 /// The files that kustomizations name exist.
 #[test]
-fn kustomizations_name_what_there_is() {
+fn kustomizations_name_existing_files() {
     let mut count = 0;
     for file in manifests() {
         for object in documents(&file).iter().filter(|object| object["kind"] == "Kustomization") {
@@ -243,7 +243,7 @@ fn allowed(file: &str) -> BTreeSet<(String, String, String)> {
 /// Agents and fan-outs may list and watch the kinds that they read, and nothing else. Only fan-outs
 /// read for other syncers than Felix's.
 #[test]
-fn readers_may_read_exactly_what_is_read() {
+fn readers_may_read_exactly_the_watched_kinds() {
     let needed = |syncer| -> BTreeSet<_> {
         let options = Options { syncer, block_source: BlockSource::IpamBlocks, ..Options::default() };
         KubernetesSource::reads(&options)
@@ -262,7 +262,7 @@ fn readers_may_read_exactly_what_is_read() {
 }
 
 #[test]
-fn who_writes_keys_may_write_nothing_else() {
+fn writers_of_keys_may_write_nothing_else() {
     assert_eq!(
         allowed("agent/wireguard.yaml"),
         BTreeSet::from([

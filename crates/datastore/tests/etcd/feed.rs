@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use tortie_datastore::store::etcd::{EtcdFeed, Heard};
+use tortie_datastore::store::etcd::{EtcdEvent, EtcdFeed};
 
 use crate::cluster;
 
@@ -18,18 +18,20 @@ fn follow(feed: &mut EtcdFeed, known: &mut BTreeMap<String, String>, expected: &
     while *known != expected || listed.is_some() {
         assert!(Instant::now() < until, "not in time: {known:?}");
         match feed.next(Duration::from_millis(100)) {
-            Some(Heard::ListBegins) => listed = Some(BTreeMap::new()),
-            Some(Heard::Listed(text)) => drop(listed.as_mut().expect("it begins first").insert(text.path, text.text)),
-            Some(Heard::ListEnds(_)) => *known = listed.take().expect("it begins first"),
-            Some(Heard::Changed(text)) => drop(known.insert(text.path, text.text)),
-            Some(Heard::Deleted { path, .. }) => drop(known.remove(&path)),
-            Some(Heard::Unavailable(_)) | None => {}
+            Some(EtcdEvent::ListBegins) => listed = Some(BTreeMap::new()),
+            Some(EtcdEvent::Listed(text)) => {
+                drop(listed.as_mut().expect("it begins first").insert(text.path, text.text))
+            }
+            Some(EtcdEvent::ListEnds(_)) => *known = listed.take().expect("it begins first"),
+            Some(EtcdEvent::Changed(text)) => drop(known.insert(text.path, text.text)),
+            Some(EtcdEvent::Deleted { path, .. }) => drop(known.remove(&path)),
+            Some(EtcdEvent::Unavailable(_)) | None => {}
         }
     }
 }
 
 #[test]
-fn what_is_heard_is_what_is_there() {
+fn the_feed_matches_the_store() {
     let mut etcd = cluster::one();
     etcd.put("/a/1", "one").unwrap();
     etcd.put("/b/1", "other").unwrap();
@@ -49,7 +51,7 @@ fn what_is_heard_is_what_is_there() {
     etcd.compact().unwrap();
     etcd.kill(0);
     let until = Instant::now() + PATIENCE;
-    while !matches!(feed.next(Duration::from_millis(100)), Some(Heard::Unavailable(_))) {
+    while !matches!(feed.next(Duration::from_millis(100)), Some(EtcdEvent::Unavailable(_))) {
         assert!(Instant::now() < until, "that it is away is not heard");
     }
     etcd.restart(0).unwrap();

@@ -17,7 +17,7 @@ use crate::cluster::{config, one, start, tier, tls};
 /// A consumer and its state.
 struct Consumer {
     watching: Watching,
-    told: BTreeMap<Key, Update>,
+    received: BTreeMap<Key, Update>,
     in_sync: bool,
     problems: Vec<InputProblem>,
     unavailable: usize,
@@ -32,7 +32,7 @@ impl Consumer {
     fn with(config: EtcdConfig, block_source: BlockSource) -> Self {
         let options = Options { block_source, ..Options::default() };
         let watching = watch(EtcdSource::new(config, options)).expect("a thread");
-        Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new(), unavailable: 0, deletions: 0 }
+        Self { watching, received: BTreeMap::new(), in_sync: false, problems: Vec::new(), unavailable: 0, deletions: 0 }
     }
 
     fn take(&mut self, event: Event) {
@@ -44,19 +44,19 @@ impl Consumer {
             Event::Updates { updates, .. } => {
                 for update in updates {
                     self.deletions += usize::from(!update.exists());
-                    update.apply_to(&mut self.told);
+                    update.apply_to(&mut self.received);
                 }
             }
         }
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    fn until(&mut self, description: &str, holds: impl Fn(&Self) -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
         while !holds(self) {
             if let Some(event) = self.watching.events.recv_timeout(Duration::from_millis(100)) {
                 self.take(event);
             }
-            assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.tiers(), self.in_sync);
+            assert!(Instant::now() < until, "{description}: {:?}, in sync: {}", self.tiers(), self.in_sync);
         }
     }
 
@@ -65,7 +65,7 @@ impl Consumer {
         let text = |(key, update): (&Key, &Update)| {
             Some((path::to_path(key).expect("a path"), update.passthrough_text()?.to_string()))
         };
-        self.told.iter().filter_map(text).collect()
+        self.received.iter().filter_map(text).collect()
     }
 
     /// Returns the order of each tier, except built-in ones.
@@ -77,7 +77,7 @@ impl Consumer {
             }
             _ => None,
         };
-        self.told.values().filter_map(order).collect()
+        self.received.values().filter_map(order).collect()
     }
 
     fn has(&self, tiers: &[(&str, u32)]) -> bool {
@@ -95,7 +95,7 @@ fn put(etcd: &Etcd, name: &str, order: u32) {
 }
 
 #[test]
-fn tells_what_is_there_and_what_changes() {
+fn sends_the_initial_state_and_changes() {
     let etcd = one();
     put(&etcd, "a", 1);
     etcd.put("/calico/resources/v3/projectcalico.org/gadgets/x", "not ours").expect("put");
@@ -112,14 +112,14 @@ fn tells_what_is_there_and_what_changes() {
     etcd.delete(&tier("b").path()).expect("deleted");
     consumer.until("deleted", |c| c.has(&[("a", 1)]) && c.problems.is_empty());
 
-    consumer.told.clear();
+    consumer.received.clear();
     consumer.watching.resend.ask();
     consumer.until("told again", |c| c.has(&[("a", 1)]));
     assert_eq!(consumer.unavailable, 0);
 }
 
 #[test]
-fn versions_are_told_with_everything() {
+fn every_update_carries_its_version() {
     let etcd = one();
     let id = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key");
     let object = json!({
@@ -160,7 +160,7 @@ fn block(cidr: &str, sequence: u32) -> String {
 }
 
 #[test]
-fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
+fn passthrough_objects_are_read_and_blocks_on_request() {
     let etcd = one();
     put(&etcd, "a", 1);
     etcd.put(BLOCK, &block("10.65.1.0/26", 1)).expect("put");
@@ -171,10 +171,10 @@ fn what_is_passed_on_is_read_and_blocks_where_they_are_wanted() {
     let mut agent = Consumer::new(config(&etcd.url()));
     let mut by_pods = Consumer::with(config(&etcd.url()), BlockSource::PodCidrs);
     consumer.until("listed", |c| c.has(&[("a", 1)]));
-    let told = consumer.passthrough();
-    assert_eq!(told.keys().collect::<Vec<_>>(), [BLOCK, PEER]);
-    assert_eq!(told[BLOCK], block("10.65.1.0/26", 1), "byte for byte");
-    let peer: Value = serde_json::from_str(&told[PEER]).expect("JSON");
+    let objects = consumer.passthrough();
+    assert_eq!(objects.keys().collect::<Vec<_>>(), [BLOCK, PEER]);
+    assert_eq!(objects[BLOCK], block("10.65.1.0/26", 1), "byte for byte");
+    let peer: Value = serde_json::from_str(&objects[PEER]).expect("JSON");
     assert_eq!(
         (&peer["kind"], &peer["metadata"]["uid"], &peer["spec"]["asNumber"]),
         (&json!("BGPPeer"), &json!("u"), &json!(64512))
@@ -221,7 +221,7 @@ fn goes_on_where_it_was_after_a_restart() {
     etcd.kill(0);
     consumer.until("noticed", |c| c.unavailable > 2);
     assert!(consumer.has(&[("a", 1), ("b", 2)]));
-    consumer.told.clear();
+    consumer.received.clear();
     consumer.watching.resend.ask();
     consumer.until("told again while it is away", |c| c.has(&[("a", 1), ("b", 2)]));
     etcd.restart(0).expect("restarted");
@@ -232,7 +232,7 @@ fn goes_on_where_it_was_after_a_restart() {
 }
 
 #[test]
-fn finds_the_difference_when_history_is_gone() {
+fn finds_the_difference_after_a_compaction() {
     let etcd = one();
     let proxy = Proxy::to(etcd.address(0)).expect("a proxy");
     put(&etcd, "a", 1);
@@ -260,7 +260,7 @@ fn notices_silence() {
     put(&etcd, "a", 1);
     let mut consumer = Consumer::new(config(&format!("etcd://{}", proxy.address())));
     consumer.until("listed", |c| c.has(&[("a", 1)]));
-    proxy.silence();
+    proxy.hold_data();
     put(&etcd, "b", 2);
     consumer.until("noticed", |c| c.unavailable > 0);
     assert!(consumer.has(&[("a", 1)]));

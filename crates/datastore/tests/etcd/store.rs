@@ -49,7 +49,7 @@ fn reads_and_writes() {
 }
 
 #[test]
-fn lists_what_does_not_fit_into_one_answer() {
+fn lists_are_read_in_pages() {
     let etcd = one();
     let store = store(EtcdConfig { key_prefix: "/tenant".into(), ..config(&etcd.url()) });
     let wide = "x".repeat(1_000_000);

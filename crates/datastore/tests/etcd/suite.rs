@@ -61,7 +61,7 @@ impl SourceUnderTest for UnderTest {
     }
 
     fn partition(&mut self) {
-        self.proxy.silence();
+        self.proxy.hold_data();
     }
 
     fn heal(&mut self) {

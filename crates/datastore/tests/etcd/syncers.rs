@@ -21,7 +21,7 @@ fn reader(etcd: &Etcd, syncer: SyncerType) -> Reader {
 
 /// Returns the version of an object that a reader received.
 fn revision(reader: &Reader, path: &str) -> i64 {
-    reader.told[path].1.parse().expect("a revision")
+    reader.received[path].1.parse().expect("a revision")
 }
 
 fn put(etcd: &Etcd, path: &str, value: &Json) {
@@ -58,7 +58,7 @@ fn each_syncer_has_its_own_objects() {
     let pool = "/calico/v1/ipam/v4/pool/10.1.0.0-16";
     of_bgp.until("listed", |r| r.in_sync);
     assert_eq!(of_bgp.paths(), [AFFINITY, &bgp, &filter, &peer, &node, pool]);
-    assert_eq!(of_bgp.told[pool].0["disableBGPExport"], true);
+    assert_eq!(of_bgp.received[pool].0["disableBGPExport"], true);
     of_tunnels.until("listed", |r| r.in_sync);
     assert_eq!(of_tunnels.paths(), [&node, pool]);
     of_status.until("listed", |r| r.in_sync);
@@ -70,7 +70,7 @@ fn each_syncer_has_its_own_objects() {
         object["status"] = json!({"lastUpdated": "2026-01-01T00:00:00Z"});
         object
     });
-    of_status.until("a report", |r| r.told[&status].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
+    of_status.until("a report", |r| r.received[&status].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
     assert!(revision(&of_status, &status) > before, "who writes it back must name the version");
     // The last valid version stays, and the problem has a name.
     put(&etcd, &filter, &resource("BGPFilter", "f", &json!({"exportV4": [{"action": "Maybe"}]})));
@@ -79,7 +79,7 @@ fn each_syncer_has_its_own_objects() {
         of_bgp.problems[0].to_string(),
         "BGPFilter/f: spec.exportV4[0].action: `Maybe` is none of Accept, Reject"
     );
-    assert_eq!(of_bgp.told[&filter].0["spec"]["exportV4"][0]["action"], "Accept");
+    assert_eq!(of_bgp.received[&filter].0["spec"]["exportV4"][0]["action"], "Accept");
     etcd.put(AFFINITY, "{").expect("put");
     of_bgp.until("a bad affinity", |r| r.problems.len() == 2);
     etcd.delete(AFFINITY).expect("deleted");
@@ -88,15 +88,15 @@ fn each_syncer_has_its_own_objects() {
     etcd.delete(&node).expect("deleted");
     of_tunnels.until("the node goes", |r| r.paths() == [pool]);
 
-    of_tunnels.told.clear();
+    of_tunnels.received.clear();
     of_tunnels.watching.resend.ask();
     of_tunnels.until("told again", |r| r.in_sync && r.paths() == [pool]);
 }
 
 /// A pseudo-random number generator.
-struct Chance(u64);
+struct PseudoRandom(u64);
 
-impl Chance {
+impl PseudoRandom {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % limit
@@ -170,15 +170,15 @@ fn expected(kept: &BTreeMap<String, Json>, syncer: SyncerType) -> BTreeMap<Strin
 }
 
 #[test]
-fn readers_believe_what_etcd_holds_after_any_history() {
+fn readers_match_etcd_after_any_history() {
     let etcd = one();
-    let mut chance = Chance(7);
+    let mut random = PseudoRandom(7);
     let mut kept: BTreeMap<String, Json> = BTreeMap::new();
     let mut readers = OTHERS.map(|syncer| (syncer, reader(&etcd, syncer)));
     for round in 0..12 {
         for step in 0..10 {
-            let (path, value) = object(chance.below(CHOICES), round * 10 + step);
-            if chance.below(3) == 0 {
+            let (path, value) = object(random.below(CHOICES), round * 10 + step);
+            if random.below(3) == 0 {
                 if kept.remove(&path).is_some() {
                     etcd.delete(&path).expect("deleted");
                 }
@@ -193,16 +193,16 @@ fn readers_believe_what_etcd_holds_after_any_history() {
         for (syncer, known) in &mut readers {
             let expected = expected(&kept, *syncer);
             known.until(&format!("round {round} of {syncer}: {expected:?}"), |reader| {
-                let told = reader.told.iter().map(|(path, (value, _))| match path.contains("/pool/") {
+                let received = reader.received.iter().map(|(path, (value, _))| match path.contains("/pool/") {
                     true => (path.clone(), json!({"cidr": value["cidr"], "masquerade": value["masquerade"]})),
                     false => (path.clone(), value.clone()),
                 });
-                reader.in_sync && told.collect::<BTreeMap<_, _>>() == expected
+                reader.in_sync && received.collect::<BTreeMap<_, _>>() == expected
             });
         }
         // Some readers start late.
         if round % 5 == 4 {
-            let (syncer, known) = &mut readers[chance.below(OTHERS.len())];
+            let (syncer, known) = &mut readers[random.below(OTHERS.len())];
             *known = reader(&etcd, *syncer);
         }
     }

@@ -89,7 +89,7 @@ fn a_token_that_is_replaced_is_read_again() {
 }
 
 #[test]
-fn refusals_say_what_they_are() {
+fn refusals_are_classified() {
     let server = ApiServer::start().unwrap();
     let client = client(&server);
     server.apply(lease("one", "a"));
@@ -111,7 +111,7 @@ fn refusals_say_what_they_are() {
 }
 
 #[test]
-fn configurations_that_cannot_be_used_say_why() {
+fn unusable_configurations_name_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubeconfig");
     let error = |config: KubeConfig| Client::new(config).unwrap().groups().unwrap_err().to_string();
@@ -129,7 +129,7 @@ fn configurations_that_cannot_be_used_say_why() {
 }
 
 #[test]
-fn what_a_plugin_prints_is_not_shown() {
+fn output_of_a_plugin_is_not_shown() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kubeconfig");
     let config = |command: &str| {

@@ -28,7 +28,7 @@ struct Copy {
 }
 
 impl Copy {
-    fn hear(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Begin => {
                 self.seen.clear();
@@ -88,13 +88,13 @@ impl Scene {
         scene
     }
 
-    fn until(&mut self, what: &str, done: impl Fn(&Copy) -> bool) {
+    fn until(&mut self, description: &str, done: impl Fn(&Copy) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(&self.copy) {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} did not come: {:?} {:?}", self.copy.pods, self.copy.refused);
+            assert!(!left.is_zero(), "{description} did not come: {:?} {:?}", self.copy.pods, self.copy.refused);
             if let Received::Event(_, event) = self.reflector.recv(Some(left)) {
-                self.copy.hear(event);
+                self.copy.handle_event(event);
             }
         }
     }
@@ -360,7 +360,7 @@ fn a_consumer_that_does_not_read_is_waited_for() {
 }
 
 #[test]
-fn somebody_else_can_end_the_waiting() {
+fn another_thread_can_wake_the_receiver() {
     let server = ApiServer::start().unwrap();
     let reflector = Reflector::new(&client(&server));
     let waker = reflector.waker();

@@ -90,11 +90,11 @@ impl Scene {
         scene
     }
 
-    fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+    fn until(&mut self, description: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(self) {
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{what} did not come: {:?} {:?}", self.state.keys(), self.unavailable);
+            assert!(!left.is_zero(), "{description} did not come: {:?} {:?}", self.state.keys(), self.unavailable);
             match self.watching.events.recv_timeout(left) {
                 Some(Event::Status(status)) => self.statuses.push(status),
                 Some(Event::Updates { updates, .. }) => {
@@ -168,15 +168,15 @@ const MIGRATION: &str = "/calico/resources/v3/projectcalico.org/livemigrations/s
 
 /// As the server has it, and after it has forgotten its history.
 #[test]
-fn what_is_passed_on() {
+fn passthrough_objects() {
     for (group, version) in [("crd.projectcalico.org", "v1"), ("projectcalico.org", "v3")] {
         let api_version = format!("{group}/{version}");
         let of_block = |last: u8| format!("/calico/ipam/v2/assignment/ipv4/block/10.65.0.{last}-26");
         let mut scene = with_blocks(routed(group, version), BlockSource::IpamBlocks);
-        let told = passthrough(&scene);
-        assert_eq!(told.keys().collect::<Vec<_>>(), [&of_block(0), &of_block(64), PEER, MIGRATION]);
+        let objects = passthrough(&scene);
+        assert_eq!(objects.keys().collect::<Vec<_>>(), [&of_block(0), &of_block(64), PEER, MIGRATION]);
         assert_eq!(
-            told[&of_block(0)],
+            objects[&of_block(0)],
             concat!(
                 r#"{"cidr":"10.65.0.0/26","affinity":"host:n1","allocations":[null],"unallocated":[0],"attributes":[],"#,
                 r#""sequenceNumber":1,"sequenceNumberForAllocation":{},"deleted":false}"#
@@ -210,7 +210,7 @@ fn blocks_are_not_asked_for_where_they_are_not_wanted() {
 }
 
 #[test]
-fn what_a_cluster_has() {
+fn objects_of_a_cluster_are_read() {
     let server = Scene::shop();
     server.install_calico("crd.projectcalico.org", "v1");
     server.apply(json!({
@@ -249,7 +249,7 @@ fn what_a_cluster_has() {
 }
 
 #[test]
-fn versions_are_told_with_everything() {
+fn every_update_carries_its_version() {
     let server = Scene::shop();
     server.apply(policy("web", &json!({"matchLabels": {"app": "db"}})));
     let config = || KubeConfig::file(server.kubeconfig());
@@ -291,7 +291,7 @@ fn one_api_of_calico_is_read_never_both() {
 }
 
 #[test]
-fn policies_of_who_administers_a_cluster() {
+fn cluster_network_policies() {
     let server = Scene::shop();
     server.install_admin();
     server.apply(json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
@@ -341,7 +341,7 @@ fn nothing_is_deleted_while_the_server_is_away() {
 }
 
 #[test]
-fn what_may_not_be_read_is_a_problem_and_not_the_end() {
+fn a_forbidden_kind_is_a_problem_and_not_fatal() {
     let server = Scene::shop();
     server.fail(On::Any, "networkpolicies", Fault::Forbidden, usize::MAX);
     let mut scene = Scene::new(server);
@@ -356,7 +356,7 @@ fn what_may_not_be_read_is_a_problem_and_not_the_end() {
 }
 
 #[test]
-fn a_policy_that_becomes_invalid_keeps_what_was_good() {
+fn a_policy_that_becomes_invalid_keeps_its_last_good_version() {
     let mut scene = Scene::in_sync(Scene::shop());
     let good = scene.state.clone();
     scene.server.apply(policy("web", &json!({"matchLabels": {"app": "no value for a label!"}})));
@@ -373,7 +373,7 @@ fn a_policy_that_becomes_invalid_keeps_what_was_good() {
 }
 
 #[test]
-fn who_restarts_is_told_everything() {
+fn a_restarted_consumer_receives_everything() {
     let mut scene = Scene::in_sync(Scene::shop());
     let before = std::mem::take(&mut scene.state);
     scene.statuses.clear();

@@ -68,7 +68,7 @@ fn the_life_of_a_resource() {
 }
 
 #[test]
-fn what_the_server_fills_in_is_no_reason_to_write_again() {
+fn defaults_of_the_server_cause_no_write() {
     for form in [CRD, "projectcalico.org/v3"] {
         let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
         server.install_calico(group, version);
@@ -207,7 +207,7 @@ fn texts_are_changed_one_by_one() {
 }
 
 #[test]
-fn what_is_deleted_is_marked_first() {
+fn deleted_objects_are_marked_first() {
     let (server, store) = world();
     apply(&server, "IPAMBlock", "10-0-0-0-26", &json!({"cidr": "10.0.0.0/26", "deleted": false}));
     let kept = store.text(BLOCK).unwrap().unwrap();

@@ -65,7 +65,7 @@ impl SourceUnderTest for Datastore {
     }
 
     fn partition(&mut self) {
-        self.server.fall_silent();
+        self.server.hold_output();
     }
 
     fn heal(&mut self) {

@@ -69,26 +69,29 @@ fn each_syncer_has_its_own_objects() {
         }
         let mut of_tunnels = reader(SyncerType::TunnelIpAllocation);
         assert_eq!(of_tunnels.paths(), [NODE, POOL]);
-        assert_eq!(of_tunnels.told[NODE].0["spec"]["bgp"], json!({"ipv4Address": "10.0.0.1/24", "asNumber": 64512}));
-        assert!(!of_tunnels.told[NODE].1.is_empty());
+        assert_eq!(
+            of_tunnels.received[NODE].0["spec"]["bgp"],
+            json!({"ipv4Address": "10.0.0.1/24", "asNumber": 64512})
+        );
+        assert!(!of_tunnels.received[NODE].1.is_empty());
         let mut of_bgp = reader(SyncerType::Bgp);
         assert_eq!(of_bgp.paths(), [AFFINITY, BGP, FILTER, PEER, NODE, POOL]);
-        assert_eq!(of_bgp.told[AFFINITY].0, json!({"state": "confirmed", "deleted": false}));
-        assert_eq!(of_bgp.told[POOL].0["disableBGPExport"], true);
-        assert_eq!(of_bgp.told[FILTER].0["apiVersion"], "projectcalico.org/v3");
+        assert_eq!(of_bgp.received[AFFINITY].0, json!({"state": "confirmed", "deleted": false}));
+        assert_eq!(of_bgp.received[POOL].0["disableBGPExport"], true);
+        assert_eq!(of_bgp.received[FILTER].0["apiVersion"], "projectcalico.org/v3");
         assert_eq!((&of_bgp.problems[..], &of_tunnels.problems[..]), (&[][..], &[][..]));
         // No reader requested other kinds.
         assert_eq!(server.requests("GET /api/v1/pods"), 0);
 
-        let version = of_status.told[STATUS].1.clone();
+        let version = of_status.received[STATUS].1.clone();
         let mut status = server.get(api_version, "CalicoNodeStatus", "", "s").expect("it is there");
         status["status"] = json!({"lastUpdated": "2026-01-01T00:00:00Z"});
         server.apply(status);
-        of_status.until("a report", |r| r.told[STATUS].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
-        assert_ne!(of_status.told[STATUS].1, version);
+        of_status.until("a report", |r| r.received[STATUS].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
+        assert_ne!(of_status.received[STATUS].1, version);
         // One that is being deleted is gone already.
         server.apply(affinity(api_version, &if api_version.ends_with("v3") { json!(true) } else { json!("true") }));
-        of_bgp.until("the affinity goes", |r| !r.told.contains_key(AFFINITY));
+        of_bgp.until("the affinity goes", |r| !r.received.contains_key(AFFINITY));
         server.delete("v1", "Node", "", "n1");
         of_bgp.until("the node goes", |r| r.paths() == [BGP, FILTER, PEER, POOL]);
         of_tunnels.until("the node goes", |r| r.paths() == [POOL]);
@@ -97,7 +100,7 @@ fn each_syncer_has_its_own_objects() {
             "spec": {"exportV4": [{"action": "Maybe"}]},
         }));
         of_bgp.until("a bad filter", |r| r.problems.len() == 1);
-        assert_eq!(of_bgp.told[FILTER].0["spec"]["exportV4"][0]["action"], "Accept", "the last good version stays");
+        assert_eq!(of_bgp.received[FILTER].0["spec"]["exportV4"][0]["action"], "Accept", "the last good version stays");
     }
 }
 

@@ -10,7 +10,7 @@ use tortie_model::{SyncStatus, Update};
 pub(crate) struct Reader {
     pub(crate) watching: Watching,
     /// Values and versions by path.
-    pub(crate) told: BTreeMap<String, (Json, String)>,
+    pub(crate) received: BTreeMap<String, (Json, String)>,
     pub(crate) in_sync: bool,
     pub(crate) problems: Vec<InputProblem>,
 }
@@ -18,13 +18,13 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(source: impl Source) -> Self {
         let watching = watch(source).expect("a thread");
-        Self { watching, told: BTreeMap::new(), in_sync: false, problems: Vec::new() }
+        Self { watching, received: BTreeMap::new(), in_sync: false, problems: Vec::new() }
     }
 
-    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&mut self, description: &str, holds: impl Fn(&Self) -> bool) {
         let until = Instant::now() + Duration::from_secs(120);
         while !holds(self) {
-            assert!(Instant::now() < until, "{what}: {:?}, in sync: {}", self.told, self.in_sync);
+            assert!(Instant::now() < until, "{description}: {:?}, in sync: {}", self.received, self.in_sync);
             match self.watching.events.recv_timeout(Duration::from_millis(100)) {
                 Some(Event::Status(status)) => self.in_sync = status == SyncStatus::InSync,
                 Some(Event::Problems(problems)) => self.problems = problems,
@@ -38,14 +38,14 @@ impl Reader {
         match update {
             Update::SyncerObject(path, Some(object)) => {
                 let value = serde_json::from_str(&object.text).expect("JSON");
-                self.told.insert(path.to_string(), (value, object.resource_version.to_string()));
+                self.received.insert(path.to_string(), (value, object.resource_version.to_string()));
             }
-            Update::SyncerObject(path, None) => drop(self.told.remove(&*path)),
+            Update::SyncerObject(path, None) => drop(self.received.remove(&*path)),
             other => panic!("{other:?} is for Felix"),
         }
     }
 
     pub(crate) fn paths(&self) -> Vec<&str> {
-        self.told.keys().map(String::as_str).collect()
+        self.received.keys().map(String::as_str).collect()
     }
 }

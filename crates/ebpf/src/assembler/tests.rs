@@ -14,7 +14,7 @@ fn at(instruction: usize, flaw: Flaw) -> AssembleError {
 }
 
 #[test]
-fn what_the_verifier_refuses_is_refused() {
+fn programs_that_the_verifier_rejects_are_rejected() {
     assert_eq!(flaw(|p| p), at(0, Flaw::NoEnd));
     assert_eq!(flaw(|p| p.set(R0, 0)), at(0, Flaw::NoEnd));
     assert_eq!(flaw(|p| p.exit()), at(0, Flaw::Unwritten(R0)));
@@ -45,7 +45,7 @@ fn a_call_takes_its_arguments_and_leaves_none() {
 }
 
 #[test]
-fn what_one_way_has_not_written_is_not_written() {
+fn values_not_written_on_every_path_are_unwritten() {
     let one_way = |on_the_other: bool| {
         let mut program = Assembler::new();
         let (other, end) = (program.label(), program.label());
@@ -423,7 +423,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn programs_do_what_they_say(steps in prop::collection::vec(step().prop_filter("rbpf", is_alike_in_rbpf), 0..40)) {
+    fn programs_behave_as_written(steps in prop::collection::vec(step().prop_filter("rbpf", is_alike_in_rbpf), 0..40)) {
         let program = match write(&steps) {
             // Steps with invalid operands, and unreachable steps, are skipped.
             Err(AssembleError::Flaw { flaw: Flaw::BadOperand, .. }) => return Ok(()),
@@ -437,7 +437,7 @@ proptest! {
 
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "a program returns 32 bits")]
-    fn the_kernel_takes_programs_and_does_what_they_say(steps in prop::collection::vec(step(), 0..40)) {
+    fn the_kernel_accepts_programs_and_runs_them_as_written(steps in prop::collection::vec(step(), 0..40)) {
         let program = match write(&steps) {
             Err(AssembleError::Flaw { flaw: Flaw::BadOperand, .. }) => return Ok(()),
             program => program.unwrap(),

@@ -30,32 +30,32 @@ fn the_longest_prefix_that_is_assigned_last_counts() {
 }
 
 #[test]
-fn what_is_alike_is_there_once_and_numbers_are_given_out_after_a_while() {
+fn equal_blocks_are_shared_and_numbers_are_reused_after_a_while() {
     let mut blocks = Blocks::new();
     let one = blocks.assign(Cell::value(0), &[assignment(&[1, 1], 16, 5), assignment(&[2, 1], 16, 5)]);
     assert_eq!(blocks.len(), 2, "both second bytes lead to the same block");
     let same = blocks.assign(Cell::value(0), &[assignment(&[1, 1], 16, 5), assignment(&[2, 1], 16, 5)]);
     assert_eq!((one, blocks.len()), (same, 2));
-    let written: Vec<u32> = blocks.take_written().into_iter().map(|(number, _)| number).collect();
-    assert_eq!(written.len(), 2);
+    let map: Vec<u32> = blocks.take_written().into_iter().map(|(number, _)| number).collect();
+    assert_eq!(map.len(), 2);
     assert!(blocks.take_written().is_empty());
     blocks.release(one);
     assert_eq!(blocks.len(), 2, "the other use");
     blocks.release(same);
     assert!(blocks.is_empty());
     let other = blocks.assign(Cell::value(0), &[assignment(&[9], 8, 1)]);
-    assert!(other.as_block().is_some_and(|number| !written.contains(&number)), "somebody may be reading");
+    assert!(other.as_block().is_some_and(|number| !map.contains(&number)), "somebody may be reading");
     blocks.reclaim();
     let third = blocks.assign(Cell::value(0), &[assignment(&[8], 8, 1)]);
-    assert!(third.as_block().is_some_and(|number| written.contains(&number)));
+    assert!(third.as_block().is_some_and(|number| map.contains(&number)));
     assert_eq!(blocks.extent(), 4, "number 0 is never given out");
 }
 
 /// Model of the map: blocks by number, as written.
 #[derive(Default)]
-struct Written(BTreeMap<u32, [Cell; CELLS]>);
+struct ModelMap(BTreeMap<u32, [Cell; CELLS]>);
 
-impl Written {
+impl ModelMap {
     fn take(&mut self, blocks: &mut Blocks) {
         self.0.extend(blocks.take_written().into_iter().map(|(number, cells)| (number, *cells)));
     }
@@ -77,22 +77,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_history_leads_to_what_was_assigned_last(
+    fn any_history_ends_at_the_last_assignment(
         history in prop::collection::vec((prop::collection::vec(change(), 1..6), any::<bool>()), 1..12),
     ) {
-        let (mut blocks, mut written) = (Blocks::new(), Written::default());
+        let (mut blocks, mut map) = (Blocks::new(), ModelMap::default());
         let mut model = vec![0_u32; 1 << 16];
         let (mut root, mut earlier) = (Cell::value(0), None::<(Cell, Vec<u32>)>);
         for (changes, keep) in &history {
             let assignments: Vec<_> =
                 changes.iter().map(|(key, bits, value)| assignment(key, *bits, *value)).collect();
             let next = blocks.assign(root, &assignments);
-            written.take(&mut blocks);
+            map.take(&mut blocks);
             if let Some((earlier, model)) = earlier.take() {
                 // Until it is released and its numbers are reclaimed, readers see the whole earlier
                 // trie.
                 for (key, value) in (0..=u16::MAX).zip(&model).step_by(97) {
-                    prop_assert_eq!(written.get(earlier, &key.to_be_bytes()), *value);
+                    prop_assert_eq!(map.get(earlier, &key.to_be_bytes()), *value);
                 }
                 blocks.release(earlier);
                 blocks.reclaim();
@@ -111,7 +111,7 @@ proptest! {
             }
             for (key, value) in (0..=u16::MAX).zip(&model) {
                 prop_assert_eq!(blocks.get(root, &key.to_be_bytes()), *value);
-                prop_assert_eq!(written.get(root, &key.to_be_bytes()), *value);
+                prop_assert_eq!(map.get(root, &key.to_be_bytes()), *value);
             }
         }
         // The same assignments at once give the same trie.

@@ -91,7 +91,7 @@ fn functions_have_numbers() {
 }
 
 #[test]
-fn types_of_a_module_come_behind_those_of_the_kernel() {
+fn types_of_a_module_follow_those_of_the_kernel() {
     let kernel = kernel();
     let mut module = Writer { strings_before: kernel.strings.len(), ..Writer::default() };
     // The types of its members are the kernel's.

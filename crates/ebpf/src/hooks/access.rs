@@ -77,15 +77,20 @@ impl Code<'_> {
     /// Leaves the device of a side in `r3`; 0 if it has none. Uses the route's device if `of_route`
     /// is set, or if there is no other source.
     pub(super) fn find_device(&mut self, side: Side, of_route: bool) {
-        let (told, found) = (self.asm.label(), self.asm.label());
+        let (by_device, found) = (self.asm.label(), self.asm.label());
         let by_route = of_route || (side == Side::Out && self.kernel.attachment() == Attachment::Rule);
         if by_route {
             // The device that the hook received may be outdated after a translation of the
             // destination.
             self.read_packet(Register::R1, self.kernel.skb_route);
-            self.asm.compute(Operation::And, Register::R1, !NOT_COUNTED).jump_if(Register::R1, Test::Equal, 0, told);
+            self.asm.compute(Operation::And, Register::R1, !NOT_COUNTED).jump_if(
+                Register::R1,
+                Test::Equal,
+                0,
+                by_device,
+            );
             self.read_route();
-            self.asm.jump(found).place(told);
+            self.asm.jump(found).place(by_device);
         }
         match &self.kernel.access {
             Access::Direct(direct) => {

@@ -1,7 +1,7 @@
 //! State of a packet in connection tracking.
 
 use super::Code;
-use super::frame::{BUFFER, Seen, TRACKED, at, tracked};
+use super::frame::{BUFFER, PacketView, TRACKED, at, tracked};
 use super::kernel::TUPLE;
 use crate::instruction::{Base, Helper, Operation, Register, Size, Test};
 
@@ -83,7 +83,7 @@ impl Code<'_> {
     /// Determines the addresses and ports of the packet before NAT: those of the packet as it is,
     /// if it cannot have been translated.
     pub(super) fn read_first(&mut self) {
-        let (now, first) = (Seen::Now.places(self.family), Seen::First.places(self.family));
+        let (now, first) = (PacketView::Current.offsets(self.family), PacketView::PreNat.offsets(self.family));
         let (begun, end, unknown) = (self.asm.label(), self.asm.label(), self.unknown);
         let words = if self.family == tortie_model::Family::V6 { 4 } else { 1 };
         self.copy(now.source, first.source, words);

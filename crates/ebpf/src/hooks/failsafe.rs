@@ -4,7 +4,7 @@ use tortie_classes::evaluate::FailsafePort;
 use tortie_model::{Cidr, Direction};
 
 use super::Code;
-use super::frame::{Seen, at};
+use super::frame::{PacketView, at};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 
 /// Failsafe ports that are compared.
@@ -18,9 +18,9 @@ pub(super) enum Replies {
 
 impl Code<'_> {
     /// Jumps to `label` if the packet is for a failsafe port.
-    pub(super) fn if_failsafe(&mut self, seen: Seen, direction: Direction, replies: Replies, label: Label) {
+    pub(super) fn if_failsafe(&mut self, view: PacketView, direction: Direction, replies: Replies, label: Label) {
         let policy = &self.settings.policy;
-        let packet = seen.places(self.family);
+        let packet = view.offsets(self.family);
         let (ours, answered, peer) = match direction {
             Direction::Ingress => (&policy.failsafe_inbound, &policy.failsafe_outbound, packet.source),
             Direction::Egress => (&policy.failsafe_outbound, &policy.failsafe_inbound, packet.destination),

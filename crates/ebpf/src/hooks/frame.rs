@@ -6,7 +6,7 @@ use super::kernel::TUPLE;
 use crate::decide::{ExactPlace, Question};
 use crate::instruction::{Base, Register};
 use crate::layout::MapKind;
-use crate::log::{LogRecord, LoggedPlaces};
+use crate::log::{LogRecord, LoggedOffsets};
 use crate::node::MapSizes;
 use crate::walk::BlocksPlace;
 
@@ -27,7 +27,7 @@ pub(super) const NETWORKS: i16 = 120;
 
 /// Stack offsets of a packet's fields.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct FieldOffsets {
     /// Log record: a head, and behind it the fields that follow.
     pub(super) log: i16,
     /// Begin of the fields. The first 24 bytes of an IPv4 packet are copied here unchanged.
@@ -57,28 +57,28 @@ pub(super) const fn blocks_place(count: u32) -> BlocksPlace {
 
 /// One of the two views of a packet that are evaluated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum PacketView {
     /// The packet as it is.
-    Now,
+    Current,
     /// The packet before NAT.
-    First,
+    PreNat,
 }
 
-impl Seen {
+impl PacketView {
     /// Returns the stack offsets of its fields.
-    pub(super) const fn places(self, family: Family) -> Places {
+    pub(super) const fn offsets(self, family: Family) -> FieldOffsets {
         let log = match self {
-            Self::Now => 8,
-            Self::First => 8 + HEAD + PACKET,
+            Self::Current => 8,
+            Self::PreNat => 8 + HEAD + PACKET,
         };
         let begin = log + HEAD;
-        let LoggedPlaces { source, destination, protocol, source_port, has_detail, has_source_port } =
-            LogRecord::places(family);
+        let LoggedOffsets { source, destination, protocol, source_port, has_detail, has_source_port } =
+            LogRecord::offsets(family);
         let rest = match family {
             Family::V4 => 24,
             Family::V6 => 36,
         };
-        Places {
+        FieldOffsets {
             log,
             begin,
             source: begin + source,
@@ -94,8 +94,8 @@ impl Seen {
 
     /// Returns the inputs of its decision.
     pub(super) const fn question(self, family: Family, direction: Direction, sizes: &MapSizes) -> Question {
-        let Places { source, destination, protocol, source_port, detail, has_detail, has_source_port, .. } =
-            self.places(family);
+        let FieldOffsets { source, destination, protocol, source_port, detail, has_detail, has_source_port, .. } =
+            self.offsets(family);
         let (own, peer) = match direction {
             Direction::Ingress => (destination, source),
             Direction::Egress => (source, destination),
@@ -165,7 +165,7 @@ pub(super) mod interface {
     use crate::layout::EndpointKind;
 
     /// Interface with a workload prefix, but without an endpoint.
-    pub(crate) const NOBODYS: i32 = EndpointKind::None as i32;
+    pub(crate) const NO_ENDPOINT: i32 = EndpointKind::None as i32;
     pub(crate) const WORKLOAD: i32 = EndpointKind::Workload as i32;
     pub(crate) const HOST_ENDPOINT: i32 = EndpointKind::Host as i32;
     /// Host interface without a specific endpoint.
@@ -205,5 +205,5 @@ pub(super) const BUFFER: i16 = 224;
 pub(super) const FLAGS: i16 = 268;
 
 const _: () = assert!(BUFFER + TUPLE <= FLAGS && FLAGS + 4 == BYTES.cast_signed() && BYTES.is_multiple_of(8));
-const _: () = assert!(Seen::First.places(Family::V6).begin + PACKET <= Side::In.begin());
+const _: () = assert!(PacketView::PreNat.offsets(Family::V6).begin + PACKET <= Side::In.begin());
 const _: () = assert!(Side::In.host() + 8 == NETWORKS && NETWORKS + 4 == Side::In.kind());

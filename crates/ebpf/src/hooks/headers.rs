@@ -6,7 +6,7 @@ use tortie_model::Family;
 
 use super::Code;
 use super::access::Bytes;
-use super::frame::{BUFFER, Seen, at};
+use super::frame::{BUFFER, PacketView, at};
 use crate::instruction::{Base, Label, Operation, Register, Size, Test};
 
 const TCP: i32 = 6;
@@ -55,7 +55,7 @@ impl Code<'_> {
     /// contiguous. Their headers are read at once; those of all other packets through the kernel,
     /// one after the other.
     pub(super) fn read_headers(&mut self) {
-        let packet = Seen::Now.places(self.family);
+        let packet = PacketView::Current.offsets(self.family);
         let (rare, bare, plain, end) = (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
         if self.is_v6() {
             self.read_plain_v6(rare);
@@ -79,13 +79,13 @@ impl Code<'_> {
 
     /// Marks the packet as having ports.
     fn has_ports(&mut self) {
-        let packet = Seen::Now.places(self.family);
+        let packet = PacketView::Current.offsets(self.family);
         self.asm.store(Size::U16, Base::Frame, at(packet.has_detail), 0x0101);
     }
 
     /// Reads an IPv4 header without options, and the first four bytes behind it.
     fn read_plain_v4(&mut self, rare: Label) {
-        let packet = Seen::Now.places(Family::V4);
+        let packet = PacketView::Current.offsets(Family::V4);
         if self.find_bytes(V4_HEADER + BEHIND, packet.begin, rare) == Bytes::InPlace {
             for (register, begin) in [Register::R1, Register::R2, Register::R3].into_iter().zip((0..).step_by(8)) {
                 self.asm.load(Size::U64, register, Register::R0, begin).store(
@@ -106,7 +106,7 @@ impl Code<'_> {
 
     /// Reads an IPv6 header, and the first four bytes behind it.
     fn read_plain_v6(&mut self, rare: Label) {
-        let packet = Seen::Now.places(Family::V6);
+        let packet = PacketView::Current.offsets(Family::V6);
         if self.find_bytes(V6_HEADER + BEHIND, BUFFER, rare) == Bytes::Copied {
             self.copy(BUFFER + 8, packet.source, 8);
             self.copy(BUFFER + V6_HEADER, packet.source_port, 1);
@@ -133,7 +133,12 @@ impl Code<'_> {
             at(packet.source_port),
             Register::R1,
         );
-        const { assert!(Seen::Now.places(Family::V6).destination == Seen::Now.places(Family::V6).source + 16) };
+        const {
+            assert!(
+                PacketView::Current.offsets(Family::V6).destination
+                    == PacketView::Current.offsets(Family::V6).source + 16
+            );
+        };
     }
 
     /// Reads bytes at [`OFFSET`] to the buffer, even if they are not contiguous in the kernel.
@@ -171,7 +176,7 @@ impl Code<'_> {
     /// Reads an IPv4 header. Fragments behind the first have no transport header: they jump to
     /// `bare`.
     fn read_v4(&mut self, bare: Label) {
-        let (packet, unknown) = (Seen::Now.places(Family::V4), self.unknown);
+        let (packet, unknown) = (PacketView::Current.offsets(Family::V4), self.unknown);
         self.asm.set(OFFSET, 0);
         self.collect(V4_HEADER);
         self.copy(BUFFER + 12, packet.source, 1);
@@ -187,7 +192,7 @@ impl Code<'_> {
     }
 
     fn read_v6(&mut self, bare: Label) {
-        let (packet, unknown) = (Seen::Now.places(Family::V6), self.unknown);
+        let (packet, unknown) = (PacketView::Current.offsets(Family::V6), self.unknown);
         self.asm.set(OFFSET, 0);
         self.collect(V6_HEADER);
         self.copy(BUFFER + 8, packet.source, 4);
@@ -260,7 +265,7 @@ impl Code<'_> {
 
     /// Reads ports or an ICMP message; protocols without either jump to `bare`.
     fn read_transport(&mut self, bare: Label) {
-        let packet = Seen::Now.places(self.family);
+        let packet = PacketView::Current.offsets(self.family);
         let ports = self.asm.label();
         for protocol in [TCP, UDP, SCTP, DCCP, UDP_LITE] {
             self.asm.jump_if(NEXT, Test::Equal, protocol, ports);

@@ -4,7 +4,7 @@ use tortie_model::Direction;
 
 use super::failsafe::Replies;
 use super::frame::{
-    ADDRESSES, ALL_INTERFACES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, NETWORKS, Seen, Side, TRACKED, at,
+    ADDRESSES, ALL_INTERFACES, DEVICE, EXACT_SHIFT, FLAGS, KEY, LENGTH, NETWORKS, PacketView, Side, TRACKED, at,
     blocks_place, interface, tracked,
 };
 use super::kernel::NAME;
@@ -167,7 +167,7 @@ impl Code<'_> {
             self.accept_router_messages();
         }
         self.drop_invalid();
-        self.if_failsafe(Seen::Now, direction, Replies::No, accept);
+        self.if_failsafe(PacketView::Current, direction, Replies::No, accept);
         self.asm.jump(unknown);
     }
 
@@ -216,7 +216,7 @@ impl Code<'_> {
             .store(Size::U64, Base::Frame, at(side.own()), Register::R8);
         self.compare_name(looks);
         self.asm.store(Size::U32, Base::Frame, at(side.kind()), interface::HOST).jump(end).place(looks);
-        self.store_opaque(side.kind(), interface::NOBODYS);
+        self.store_opaque(side.kind(), interface::NO_ENDPOINT);
         self.asm.place(end);
     }
 

@@ -4,8 +4,8 @@ use tortie_classes::evaluate::EndpointToHost;
 use tortie_model::{Cidr, Direction};
 
 use super::failsafe::Replies;
-use super::frame::{ALL_INTERFACES, PICKED, Seen, Side, at, blocks_place, interface};
-use super::policy::{Asked, Counted, Outcomes, host};
+use super::frame::{ALL_INTERFACES, PICKED, PacketView, Side, at, blocks_place, interface};
+use super::policy::{Counted, GroupEvaluation, Outcomes, host};
 use super::{Code, Hook};
 use crate::instruction::{Base, Label, Register, Size, Test};
 use crate::layout::{EndpointKind, endpoint};
@@ -25,31 +25,31 @@ impl Code<'_> {
         self.read_interfaces(Hook::Prerouting);
         let (of_host, of_workload, pre_dnat) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
-        self.if_kind(Side::In, interface::NOBODYS, of_workload);
+        self.if_kind(Side::In, interface::NO_ENDPOINT, of_workload);
         self.asm.jump(of_host).place(of_workload);
         self.read_headers();
         self.drop_spoofed(pre_dnat);
 
         self.asm.place(of_host);
-        let (asked, tracked) = (self.asm.label(), self.asm.label());
-        self.if_asked(Side::In.host(), &[(host::UNTRACKED, INGRESS)], asked);
+        let (evaluation, tracked) = (self.asm.label(), self.asm.label());
+        self.if_evaluated(Side::In.host(), &[(host::UNTRACKED, INGRESS)], evaluation);
         self.if_known(accept);
-        self.if_any_asked(&[], asked);
-        self.asm.jump(accept).place(asked);
+        self.if_any_evaluated(&[], evaluation);
+        self.asm.jump(accept).place(evaluation);
         self.read_headers();
         self.if_untracked(tracked);
-        self.if_failsafe(Seen::Now, INGRESS, Replies::Yes, tracked);
-        let untracked = Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now);
-        self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
+        self.if_failsafe(PacketView::Current, INGRESS, Replies::Yes, tracked);
+        let untracked = GroupEvaluation::host(Side::In.own(), host::UNTRACKED, INGRESS, PacketView::Current);
+        self.evaluate(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
         self.asm.place(tracked);
 
         self.asm.place(pre_dnat);
         self.if_known(accept);
         self.pick_pre_dnat(accept);
         self.drop_invalid();
-        self.if_failsafe(Seen::Now, INGRESS, Replies::No, accept);
-        let asked = Asked::host(PICKED, host::PRE_DNAT, INGRESS, Seen::Now);
-        self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: accept });
+        self.if_failsafe(PacketView::Current, INGRESS, Replies::No, accept);
+        let evaluation = GroupEvaluation::host(PICKED, host::PRE_DNAT, INGRESS, PacketView::Current);
+        self.evaluate(evaluation, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: accept });
     }
 
     pub(super) fn input(&mut self) {
@@ -57,12 +57,12 @@ impl Code<'_> {
         self.read_interfaces(Hook::Input);
         let (of_workload, unknown_interface, of_host) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.if_kind(Side::In, interface::WORKLOAD, of_workload);
-        self.if_kind(Side::In, interface::NOBODYS, of_workload);
+        self.if_kind(Side::In, interface::NO_ENDPOINT, of_workload);
         self.asm.jump(of_host);
 
         self.asm.place(of_workload);
         let unless_known = self.asm.label();
-        self.if_kind(Side::In, interface::NOBODYS, unless_known);
+        self.if_kind(Side::In, interface::NO_ENDPOINT, unless_known);
         self.if_known(accept);
         self.asm.place(unless_known);
         self.read_headers();
@@ -70,7 +70,7 @@ impl Code<'_> {
             self.accept_router_messages();
         }
         let unknown = self.unknown;
-        self.if_kind(Side::In, interface::NOBODYS, unknown_interface);
+        self.if_kind(Side::In, interface::NO_ENDPOINT, unknown_interface);
         let to_host = match self.settings.policy.endpoint_to_host {
             EndpointToHost::Deny => unknown,
             EndpointToHost::Allow | EndpointToHost::Undecided => accept,
@@ -81,14 +81,17 @@ impl Code<'_> {
 
         self.asm.place(of_host);
         self.if_known(accept);
-        let asked = self.asm.label();
-        self.if_any_asked(&[(host::NORMAL, INGRESS), (host::UNTRACKED, INGRESS)], asked);
-        self.asm.jump(accept).place(asked);
+        let evaluation = self.asm.label();
+        self.if_any_evaluated(&[(host::NORMAL, INGRESS), (host::UNTRACKED, INGRESS)], evaluation);
+        self.asm.jump(accept).place(evaluation);
         self.read_headers();
         let undecided = self.asm.label();
         self.if_accepted_before(accept, undecided);
         self.asm.place(undecided);
-        self.unless_asked(Asked::host(Side::In.host(), host::NORMAL, INGRESS, Seen::Now), accept);
+        self.unless_evaluated(
+            GroupEvaluation::host(Side::In.host(), host::NORMAL, INGRESS, PacketView::Current),
+            accept,
+        );
         self.normal(Side::In);
     }
 
@@ -96,15 +99,15 @@ impl Code<'_> {
         let (accept, unknown) = (self.accept, self.unknown);
         self.read_interfaces(Hook::Forward);
         for side in [Side::In, Side::Out] {
-            self.if_kind(side, interface::NOBODYS, unknown);
+            self.if_kind(side, interface::NO_ENDPOINT, unknown);
         }
         self.if_known(accept);
-        let asked = self.asm.label();
+        let evaluation = self.asm.label();
         for side in [Side::In, Side::Out] {
-            self.if_kind(side, interface::WORKLOAD, asked);
-            self.if_host_endpoint(side, asked);
+            self.if_kind(side, interface::WORKLOAD, evaluation);
+            self.if_host_endpoint(side, evaluation);
         }
-        self.asm.jump(accept).place(asked);
+        self.asm.jump(accept).place(evaluation);
         self.read_headers();
 
         let (undecided, from_workload) = (self.asm.label(), self.asm.label());
@@ -135,28 +138,28 @@ impl Code<'_> {
         // The host can always reach its workloads: an attacker who controls the host controls this
         // program as well.
         self.if_kind(Side::Out, interface::WORKLOAD, accept);
-        self.if_kind(Side::Out, interface::NOBODYS, accept);
+        self.if_kind(Side::Out, interface::NO_ENDPOINT, accept);
         let (own, tracked) = (self.asm.label(), self.asm.label());
-        let (rest, judged) = (self.asm.label(), self.asm.label());
-        let untracked = Asked::host(Side::Out.own(), host::UNTRACKED, EGRESS, Seen::First);
+        let (rest, normal_policy) = (self.asm.label(), self.asm.label());
+        let untracked = GroupEvaluation::host(Side::Out.own(), host::UNTRACKED, EGRESS, PacketView::PreNat);
         self.if_kind(Side::Out, interface::HOST_ENDPOINT, own);
         self.asm.jump(rest).place(own);
-        self.unless_asked(untracked, rest);
+        self.unless_evaluated(untracked, rest);
         self.read_headers();
         self.read_first();
-        self.if_failsafe(Seen::First, EGRESS, Replies::Yes, tracked);
-        self.ask(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
+        self.if_failsafe(PacketView::PreNat, EGRESS, Replies::Yes, tracked);
+        self.evaluate(untracked, Counted::Yes, Outcomes { allow: accept, deny: self.drop, undecided: tracked });
         self.asm.place(tracked);
         self.if_known(accept);
-        let normal = Asked::host(Side::Out.host(), host::NORMAL, EGRESS, Seen::Now);
-        self.unless_asked(normal, accept);
-        self.asm.jump(judged);
+        let normal = GroupEvaluation::host(Side::Out.host(), host::NORMAL, EGRESS, PacketView::Current);
+        self.unless_evaluated(normal, accept);
+        self.asm.jump(normal_policy);
 
         self.asm.place(rest);
         self.if_known(accept);
-        self.unless_asked(normal, accept);
+        self.unless_evaluated(normal, accept);
         self.read_headers();
-        self.asm.place(judged);
+        self.asm.place(normal_policy);
         self.normal(Side::Out);
     }
 
@@ -165,7 +168,7 @@ impl Code<'_> {
     #[expect(clippy::expect_used, reason = "the networks are constants")]
     fn drop_spoofed(&mut self, rest: Label) {
         let unknown = self.unknown;
-        let super::frame::Places { source, destination, .. } = Seen::Now.places(self.family);
+        let super::frame::FieldOffsets { source, destination, .. } = PacketView::Current.offsets(self.family);
         let nets: &[(&str, &[&str])] = if self.is_v6() {
             &[("::/128", &[]), ("fe80::/64", &[])]
         } else {
@@ -186,7 +189,7 @@ impl Code<'_> {
             }
             self.asm.place(other);
         }
-        self.if_kind(Side::In, interface::NOBODYS, unknown);
+        self.if_kind(Side::In, interface::NO_ENDPOINT, unknown);
         let [v4, v6] = endpoint::SOURCES;
         let (sources, bytes) = if self.is_v6() { (v6, 16) } else { (v4, 4) };
         let walk = Walk {
@@ -206,7 +209,7 @@ impl Code<'_> {
     }
 
     pub(super) fn accept_router_messages(&mut self) {
-        let (packet, accept, next) = (Seen::Now.places(self.family), self.accept, self.asm.label());
+        let (packet, accept, next) = (PacketView::Current.offsets(self.family), self.accept, self.asm.label());
         self.asm
             .load(Size::U8, Register::R1, Base::Frame, at(packet.protocol))
             .jump_if(Register::R1, Test::NotEqual, ICMPV6, next)
@@ -225,26 +228,29 @@ impl Code<'_> {
         let own = self.asm.label();
         self.if_kind(Side::In, interface::HOST_ENDPOINT, own);
         self.asm.jump(tracked).place(own);
-        self.unless_asked(Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::Now), tracked);
+        self.unless_evaluated(
+            GroupEvaluation::host(Side::In.own(), host::UNTRACKED, INGRESS, PacketView::Current),
+            tracked,
+        );
     }
 
     /// Repeats the evaluation at PREROUTING, where denied packets were dropped. Jumps to `accepted`
     /// if policy allowed the packet there, else to `otherwise`.
     fn if_accepted_before(&mut self, accepted: Label, otherwise: Label) {
         let deny = self.drop;
-        let (asked, pre_dnat) = (self.asm.label(), self.asm.label());
-        self.if_any_asked(&[(host::UNTRACKED, INGRESS)], asked);
-        self.asm.jump(otherwise).place(asked);
+        let (evaluation, pre_dnat) = (self.asm.label(), self.asm.label());
+        self.if_any_evaluated(&[(host::UNTRACKED, INGRESS)], evaluation);
+        self.asm.jump(otherwise).place(evaluation);
         self.read_first();
         self.if_untracked(pre_dnat);
-        self.if_failsafe(Seen::First, INGRESS, Replies::Yes, pre_dnat);
-        let asked = Asked::host(Side::In.own(), host::UNTRACKED, INGRESS, Seen::First);
-        self.ask(asked, Counted::Before, Outcomes { allow: accepted, deny, undecided: pre_dnat });
+        self.if_failsafe(PacketView::PreNat, INGRESS, Replies::Yes, pre_dnat);
+        let evaluation = GroupEvaluation::host(Side::In.own(), host::UNTRACKED, INGRESS, PacketView::PreNat);
+        self.evaluate(evaluation, Counted::Before, Outcomes { allow: accepted, deny, undecided: pre_dnat });
         self.asm.place(pre_dnat);
         self.pick_pre_dnat(otherwise);
-        self.if_failsafe(Seen::First, INGRESS, Replies::No, otherwise);
-        let asked = Asked::host(PICKED, host::PRE_DNAT, INGRESS, Seen::First);
-        self.ask(asked, Counted::Before, Outcomes { allow: accepted, deny, undecided: otherwise });
+        self.if_failsafe(PacketView::PreNat, INGRESS, Replies::No, otherwise);
+        let evaluation = GroupEvaluation::host(PICKED, host::PRE_DNAT, INGRESS, PacketView::PreNat);
+        self.evaluate(evaluation, Counted::Before, Outcomes { allow: accepted, deny, undecided: otherwise });
     }
 
     /// Finds the endpoint whose pre-DNAT policy is evaluated: that of the interface if it has any,
@@ -256,7 +262,7 @@ impl Code<'_> {
             self.asm
                 .load(Size::U64, Register::R6, Base::Frame, at(record))
                 .store(Size::U64, Base::Frame, at(PICKED), Register::R6)
-                .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
+                .load(Size::U32, Register::R1, Register::R6, endpoint::EVALUATED)
                 .jump_if(Register::R1, Test::Common, 1 << host::PRE_DNAT, picked);
         }
         self.asm.jump(none).place(picked);
@@ -270,17 +276,21 @@ impl Code<'_> {
             self.drop_tunnels();
         }
         let drop = self.drop;
-        self.ask(Asked::workload(side), Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: drop });
+        self.evaluate(
+            GroupEvaluation::workload(side),
+            Counted::Yes,
+            Outcomes { allow: allowed, deny: drop, undecided: drop },
+        );
     }
 
     /// Evaluates a host endpoint's normal policy for a packet to the host or from it.
     fn normal(&mut self, side: Side) {
         let (accept, drop) = (self.accept, self.drop);
         let direction = if side == Side::In { INGRESS } else { EGRESS };
-        let asked = Asked::host(side.host(), host::NORMAL, direction, Seen::Now);
+        let evaluation = GroupEvaluation::host(side.host(), host::NORMAL, direction, PacketView::Current);
         self.drop_invalid();
-        self.if_failsafe(Seen::Now, direction, Replies::No, accept);
-        self.ask(asked, Counted::Yes, Outcomes { allow: accept, deny: drop, undecided: drop });
+        self.if_failsafe(PacketView::Current, direction, Replies::No, accept);
+        self.evaluate(evaluation, Counted::Yes, Outcomes { allow: accept, deny: drop, undecided: drop });
     }
 
     /// Evaluates a host endpoint's policy for a forwarded packet; jumps to `allowed` if the packet
@@ -291,10 +301,10 @@ impl Code<'_> {
         self.asm.jump(allowed).place(is_endpoint);
         self.drop_invalid();
         let direction = if side == Side::In { INGRESS } else { EGRESS };
-        let asked = Asked::host(side.host(), host::FORWARD, direction, Seen::Now);
-        self.unless_asked(asked, allowed);
+        let evaluation = GroupEvaluation::host(side.host(), host::FORWARD, direction, PacketView::Current);
+        self.unless_evaluated(evaluation, allowed);
         let drop = self.drop;
-        self.ask(asked, Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: allowed });
+        self.evaluate(evaluation, Counted::Yes, Outcomes { allow: allowed, deny: drop, undecided: allowed });
     }
 
     /// Jumps to `label` if a host endpoint applies to the interface.
@@ -307,9 +317,9 @@ impl Code<'_> {
 
     /// Jumps to `label` if the endpoint of the incoming interface, or that of all interfaces, has
     /// pre-DNAT policy, or if the former has policy in one of these layers.
-    fn if_any_asked(&mut self, layers: &[(usize, Direction)], label: Label) {
+    fn if_any_evaluated(&mut self, layers: &[(usize, Direction)], label: Label) {
         let pre_dnat = (host::PRE_DNAT, INGRESS);
-        self.if_asked(Side::In.host(), &[layers, &[pre_dnat]].concat(), label);
-        self.if_asked(ALL_INTERFACES, &[pre_dnat], label);
+        self.if_evaluated(Side::In.host(), &[layers, &[pre_dnat]].concat(), label);
+        self.if_evaluated(ALL_INTERFACES, &[pre_dnat], label);
     }
 }

@@ -3,7 +3,7 @@
 use tortie_model::{Direction, Protocol};
 
 use super::Code;
-use super::frame::{FLAGS, KEY, LENGTH, Seen, Side, at};
+use super::frame::{FLAGS, KEY, LENGTH, PacketView, Side, at};
 use super::headers::in_network_order;
 use crate::instruction::{Base, Helper, Label, Operation, Register, Size, Test};
 use crate::layout::{ALLOW, DENY, EndpointRecord, MapKind, UNDECIDED, VERDICT_BITS, endpoint, roots};
@@ -19,7 +19,7 @@ pub(super) mod host {
 
 /// A group to evaluate.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct GroupEvaluation {
     /// Stack offset of the address of the endpoint's record.
     pub(super) record: i16,
     /// Index of the group in the record.
@@ -27,13 +27,13 @@ pub(super) struct Asked {
     /// Direction: to the endpoint or from it.
     pub(super) direction: Direction,
     /// View of the packet.
-    pub(super) seen: Seen,
+    pub(super) view: PacketView,
 }
 
-impl Asked {
+impl GroupEvaluation {
     /// Returns the group of a host endpoint's layer.
-    pub(super) fn host(record: i16, layer: usize, direction: Direction, seen: Seen) -> Self {
-        Self { record, group: layer + usize::from(direction == Direction::Egress), direction, seen }
+    pub(super) fn host(record: i16, layer: usize, direction: Direction, view: PacketView) -> Self {
+        Self { record, group: layer + usize::from(direction == Direction::Egress), direction, view }
     }
 
     /// Returns the group of a workload.
@@ -42,7 +42,7 @@ impl Asked {
             Side::In => (EndpointRecord::WORKLOAD_EGRESS, Direction::Egress),
             Side::Out => (EndpointRecord::WORKLOAD_INGRESS, Direction::Ingress),
         };
-        Self { record: side.own(), group, direction, seen: Seen::Now }
+        Self { record: side.own(), group, direction, view: PacketView::Current }
     }
 }
 
@@ -64,30 +64,31 @@ pub(super) struct Outcomes {
 
 impl Code<'_> {
     /// Jumps to `label` if a host endpoint has policy in one of these layers.
-    pub(super) fn if_asked(&mut self, record: i16, layers: &[(usize, Direction)], label: Label) {
-        let bits =
-            layers.iter().map(|(layer, direction)| 1 << Asked::host(record, *layer, *direction, Seen::Now).group);
+    pub(super) fn if_evaluated(&mut self, record: i16, layers: &[(usize, Direction)], label: Label) {
+        let bits = layers.iter().map(|(layer, direction)| {
+            1 << GroupEvaluation::host(record, *layer, *direction, PacketView::Current).group
+        });
         self.asm
             .load(Size::U64, Register::R6, Base::Frame, at(record))
-            .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
+            .load(Size::U32, Register::R1, Register::R6, endpoint::EVALUATED)
             .jump_if(Register::R1, Test::Common, bits.fold(0, |all, bit| all | bit), label);
     }
 
     /// Jumps to `label` unless the group has policy.
-    pub(super) fn unless_asked(&mut self, asked: Asked, label: Label) {
+    pub(super) fn unless_evaluated(&mut self, evaluation: GroupEvaluation, label: Label) {
         self.asm
-            .load(Size::U64, Register::R6, Base::Frame, at(asked.record))
-            .load(Size::U32, Register::R1, Register::R6, endpoint::ASKED)
-            .compute(Operation::And, Register::R1, 1 << asked.group)
+            .load(Size::U64, Register::R6, Base::Frame, at(evaluation.record))
+            .load(Size::U32, Register::R1, Register::R6, endpoint::EVALUATED)
+            .compute(Operation::And, Register::R1, 1 << evaluation.group)
             .jump_if(Register::R1, Test::Equal, 0, label);
     }
 
     /// Evaluates a group. A missing record or block denies.
     #[expect(clippy::expect_used, reason = "layers are constants")]
-    pub(super) fn ask(&mut self, asked: Asked, counted: Counted, outcomes: Outcomes) {
+    pub(super) fn evaluate(&mut self, evaluation: GroupEvaluation, counted: Counted, outcomes: Outcomes) {
         let (missing, decided) = (self.asm.label(), self.asm.label());
-        let group = endpoint::GROUPS + 4 * i16::try_from(asked.group).expect("a record has eight groups");
-        self.asm.load(Size::U64, Register::R6, Base::Frame, at(asked.record)).load(
+        let group = endpoint::GROUPS + 4 * i16::try_from(evaluation.group).expect("a record has eight groups");
+        self.asm.load(Size::U64, Register::R6, Base::Frame, at(evaluation.record)).load(
             Size::U32,
             Register::R1,
             Register::R6,
@@ -95,11 +96,11 @@ impl Code<'_> {
         );
         self.find(MapKind::Groups, self.sizes.groups, Register::R1, missing);
         self.asm.set(Register::R6, Register::R0);
-        let question = asked.seen.question(self.family, asked.direction, self.sizes);
+        let question = evaluation.view.question(self.family, evaluation.direction, self.sizes);
         self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
         if counted == Counted::Yes {
             self.count();
-            self.log(asked.seen);
+            self.log(evaluation.view);
         }
         let Outcomes { allow, deny, undecided } = outcomes;
         self.asm
@@ -129,9 +130,9 @@ impl Code<'_> {
     }
 
     /// Writes a log record for the decision in `r9` about a packet.
-    fn log(&mut self, seen: Seen) {
+    fn log(&mut self, view: PacketView) {
         let end = self.asm.label();
-        let head = seen.places(self.family).log;
+        let head = view.offsets(self.family).log;
         let [v4, v6] = LogRecord::SIZES;
         let size = if self.is_v6() { v6 } else { v4 };
         self.asm
@@ -156,7 +157,7 @@ impl Code<'_> {
     /// Drops tunnel packets, by which a workload could bypass policy.
     pub(super) fn drop_tunnels(&mut self) {
         const IPIP: i32 = 4;
-        let (packet, unknown) = (Seen::Now.places(self.family), self.unknown);
+        let (packet, unknown) = (PacketView::Current.offsets(self.family), self.unknown);
         let policy = &self.settings.policy;
         self.asm.load(Size::U8, Register::R1, Base::Frame, at(packet.protocol));
         if !policy.ipip_from_workloads {

@@ -100,15 +100,15 @@ impl Description {
         let closed = tables.closed().collect();
         let mut groups = Groups { compiled, class_numbers: &class_numbers, closed, ids: Vec::new() };
         let mut shown: Vec<Group> = Vec::new();
-        let mut asked: BTreeMap<EndpointName, Vec<(Layer, Direction, GroupId)>> = BTreeMap::new();
+        let mut evaluated: BTreeMap<EndpointName, Vec<(Layer, Direction, GroupId)>> = BTreeMap::new();
         for (name, layer, direction, group) in endpoints.groups() {
-            asked.entry(name).or_default().push((layer, direction, group));
+            evaluated.entry(name).or_default().push((layer, direction, group));
         }
         let mut place = |interface: String, name: &EndpointName, is_at_all: bool| {
             // The endpoint of all interfaces cannot have untracked policy.
-            let asked = asked.get(name).into_iter().flatten().copied();
-            let asked = asked.filter(|(layer, ..)| !(is_at_all && *layer == Layer::Untracked));
-            let numbered = asked.map(|(layer, direction, group)| {
+            let evaluated = evaluated.get(name).into_iter().flatten().copied();
+            let evaluated = evaluated.filter(|(layer, ..)| !(is_at_all && *layer == Layer::Untracked));
+            let numbered = evaluated.map(|(layer, direction, group)| {
                 let number = groups.number(group, (layer, direction), &mut shown);
                 if let Some(Group { users, .. }) = shown.get_mut(number - 1)
                     && users.last() != Some(name)
@@ -122,16 +122,16 @@ impl Description {
             let sources = endpoint.map_or_else(Vec::new, |workload| sources(&workload.endpoint));
             Place { interface, endpoint: name.clone(), sources, groups }
         };
-        let places = endpoints.places();
+        let interface_endpoints = endpoints.interface_endpoints();
         let mut at: Vec<(&str, &EndpointName)> = Vec::new();
-        for (index, name) in &places.at {
+        for (index, name) in &interface_endpoints.at {
             at.extend(endpoints.interface(*index).map(|interface| (interface, name)));
         }
         at.sort_unstable();
         let interfaces = at.iter().map(|(interface, name)| place((*interface).to_owned(), name, false)).collect();
-        let all = places.at_all.map(EndpointName::Host);
+        let all = interface_endpoints.at_all.map(EndpointName::Host);
         let all_interfaces = all.as_ref().map(|name| place("all others".to_owned(), name, true));
-        let placed: BTreeSet<&EndpointName> = places.at.values().chain(&all).collect();
+        let placed: BTreeSet<&EndpointName> = interface_endpoints.at.values().chain(&all).collect();
         let homeless = endpoints.names().filter(|name| !placed.contains(name)).collect();
         let group_ids = groups.ids;
         Self {
@@ -212,7 +212,7 @@ impl fmt::Display for Description {
         }
         for (number, group) in (1..).zip(&self.groups) {
             let Group { direction, layer, users, table } = group;
-            writeln!(f, "\ngroup {number}: {} of {}", asked(*layer, *direction), short(users))?;
+            writeln!(f, "\ngroup {number}: {} of {}", layer_text(*layer, *direction), short(users))?;
             match table {
                 Ok(table) => write!(f, "{table}")?,
                 Err(why) => writeln!(f, "  everything is denied: {why}")?,
@@ -265,13 +265,13 @@ impl fmt::Display for Place {
             writeln!(f, "    may send from {}", sources.join(", "))?;
         }
         for (layer, direction, number) in groups {
-            writeln!(f, "    {}: group {number}", asked(*layer, *direction))?;
+            writeln!(f, "    {}: group {number}", layer_text(*layer, *direction))?;
         }
         Ok(())
     }
 }
 
-fn asked(layer: Layer, direction: Direction) -> String {
+fn layer_text(layer: Layer, direction: Direction) -> String {
     let direction = match direction {
         Direction::Ingress => "ingress",
         Direction::Egress => "egress",

@@ -68,7 +68,7 @@ pub(super) struct Workload {
 pub(super) struct Host {
     endpoint: Arc<HostEndpoint>,
     /// Bit `i` is set if group `i` is evaluated.
-    pub(super) asked: u32,
+    pub(super) evaluated: u32,
     /// Groups in the order of the endpoint's record.
     pub(super) groups: [Option<GroupId>; 8],
 }
@@ -86,7 +86,7 @@ pub(super) struct Endpoints {
 
 /// Endpoint of each interface.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct InterfaceEndpoints {
     /// By the index of the interface.
     pub(super) at: BTreeMap<u32, EndpointName>,
     /// Endpoint of all interfaces that are not workload interfaces and have no specific endpoint.
@@ -112,7 +112,8 @@ impl Endpoints {
             }
             DesiredUpdate::WorkloadEndpointRemove(id) => drop(self.workloads.remove(id)),
             DesiredUpdate::HostEndpoint(name, state) => {
-                let host = Host { endpoint: Arc::clone(&state.endpoint), asked: asked(state), groups: [None; 8] };
+                let host =
+                    Host { endpoint: Arc::clone(&state.endpoint), evaluated: evaluated(state), groups: [None; 8] };
                 self.hosts.insert(name.clone(), host);
             }
             DesiredUpdate::HostEndpointRemove(name) => drop(self.hosts.remove(name)),
@@ -153,7 +154,7 @@ impl Endpoints {
         }
     }
 
-    pub(super) fn places(&self) -> Places {
+    pub(super) fn interface_endpoints(&self) -> InterfaceEndpoints {
         let mut owners: AHashMap<InterfaceName, (&WorkloadEndpointId, &Workload)> = AHashMap::new();
         for (id, workload) in &self.workloads {
             if let Some(name) = workload.endpoint.iface {
@@ -162,7 +163,7 @@ impl Endpoints {
                 owners.entry(name).or_insert((id, workload));
             }
         }
-        let mut places = Places::default();
+        let mut interface_endpoints = InterfaceEndpoints::default();
         for (index, interface) in &self.interfaces {
             let name = interface.name.as_str();
             let endpoint = if self.workload_prefixes.iter().any(|prefix| name.starts_with(&**prefix)) {
@@ -171,12 +172,12 @@ impl Endpoints {
             } else {
                 self.hosts.iter().find(|(_, host)| host.is_at(interface)).map(|(id, _)| EndpointName::Host(id.clone()))
             };
-            places.at.extend(endpoint.map(|endpoint| (*index, endpoint)));
+            interface_endpoints.at.extend(endpoint.map(|endpoint| (*index, endpoint)));
         }
         let mut hosts = self.hosts.iter();
-        places.at_all =
+        interface_endpoints.at_all =
             hosts.find(|(_, host)| host.endpoint.iface == Some(HostInterface::All)).map(|(name, _)| name.clone());
-        places
+        interface_endpoints
     }
 
     pub(super) fn workload(&self, id: &WorkloadEndpointId) -> Option<&Workload> {
@@ -197,8 +198,8 @@ impl Endpoints {
         });
         let hosts = self.hosts.iter().flat_map(|(name, host)| {
             let questions = HOST_LAYERS.iter().flat_map(|layer| DIRECTIONS.map(|direction| (*layer, direction)));
-            let asked = (0..).map(|place: u32| host.asked >> place & 1 == 1);
-            questions.zip(host.groups).zip(asked).filter(|(_, asked)| *asked).filter_map(
+            let evaluated = (0..).map(|place: u32| host.evaluated >> place & 1 == 1);
+            questions.zip(host.groups).zip(evaluated).filter(|(_, evaluated)| *evaluated).filter_map(
                 move |(((layer, direction), group), _)| {
                     Some((EndpointName::Host(name.clone()), layer, direction, group?))
                 },
@@ -263,7 +264,7 @@ fn unnamed(index: u32) -> InterfaceName {
 
 /// Returns the bit set of the groups to evaluate of a host endpoint: always those of normal policy,
 /// others only with tiers.
-fn asked(state: &HostEndpointState) -> u32 {
+fn evaluated(state: &HostEndpointState) -> u32 {
     let HostEndpointState { forward_tiers, untracked_tiers, pre_dnat_tiers, .. } = state;
     let of = |exists: bool, bits: u32| if exists { bits } else { 0 };
     0b11 | of(!forward_tiers.is_empty(), 0b1100)

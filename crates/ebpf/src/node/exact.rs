@@ -44,11 +44,11 @@ enum State {
 
 /// Reason why a bucket is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Crowded {
+enum Overflow {
     /// Some of its addresses have no place.
-    Now,
+    Current,
     /// All of its addresses have a place, but packets may still use earlier tries.
-    Before,
+    Earlier,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +70,7 @@ pub(super) struct Exact {
     /// All addresses that found no place, by bucket.
     without_place: BTreeMap<u32, BTreeSet<Address>>,
     /// Buckets that are not complete.
-    crowded: BTreeMap<u32, Crowded>,
+    crowded: BTreeMap<u32, Overflow>,
     /// Buckets in which an address found no place, or in which no address lacks a place any more.
     touched: Vec<u32>,
     /// Places that are written but closed.
@@ -132,7 +132,7 @@ impl Exact {
             }
         }
         let crowded = (0..).zip(found).filter(|(_, record)| !record.is_complete);
-        self.crowded = crowded.map(|(bucket, _)| (bucket, Crowded::Before)).collect();
+        self.crowded = crowded.map(|(bucket, _)| (bucket, Overflow::Earlier)).collect();
         self.touched.extend(self.crowded.keys());
     }
 
@@ -182,7 +182,7 @@ impl Exact {
     pub(super) fn take_written(&mut self, is_first: bool) -> Vec<u32> {
         self.grow();
         for address in std::mem::take(&mut self.waiting) {
-            self.give_place(address);
+            self.assign_place(address);
         }
         let closed = std::mem::take(&mut self.closed);
         for number in closed {
@@ -198,13 +198,13 @@ impl Exact {
         }
         for bucket in std::mem::take(&mut self.touched) {
             match (self.without_place.contains_key(&bucket), self.crowded.get_mut(&bucket)) {
-                (true, Some(crowded)) => *crowded = Crowded::Now,
+                (true, Some(crowded)) => *crowded = Overflow::Current,
                 (true, None) => {
-                    self.crowded.insert(bucket, Crowded::Now);
+                    self.crowded.insert(bucket, Overflow::Current);
                     self.written.push(bucket);
                 }
                 (false, Some(crowded)) => {
-                    *crowded = Crowded::Before;
+                    *crowded = Overflow::Earlier;
                     self.written.push(bucket);
                 }
                 (false, None) => {}
@@ -216,7 +216,7 @@ impl Exact {
         written
     }
 
-    fn give_place(&mut self, address: Address) {
+    fn assign_place(&mut self, address: Address) {
         let Some((class, None)) = self.addresses.get(&address).copied() else { return };
         let first = exact_bucket(&address, self.buckets()) as usize * WAYS;
         let is_free = |number: &usize| self.places.get(*number).is_some_and(|place| place.state == State::Free);
@@ -268,7 +268,7 @@ impl Exact {
         }
         let written = &mut self.written;
         self.crowded.retain(|bucket, crowded| {
-            let stays = *crowded == Crowded::Now;
+            let stays = *crowded == Overflow::Current;
             written.extend((!stays).then_some(*bucket));
             stays
         });
@@ -286,7 +286,7 @@ impl Exact {
             || !self.waiting.is_empty()
             || !self.written.is_empty()
             || self.retired.iter().any(|number| is_waiting(bucket_of(*number)))
-            || self.crowded.values().any(|crowded| *crowded == Crowded::Before)
+            || self.crowded.values().any(|crowded| *crowded == Overflow::Earlier)
     }
 }
 

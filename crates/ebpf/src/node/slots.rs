@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_before_it_is_written_is_not_written() {
+    fn a_value_replaced_before_its_write_is_not_written() {
         let mut slots = Slots::default();
         slots.number_of('a');
         let b = slots.number_of('b');
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_already_is_not_written() {
+    fn an_existing_value_is_not_written() {
         let mut slots = Slots::default();
         slots.adopt([(2, 'a'), (4, 'b'), (5, 'a')]);
         assert_eq!((slots.number_of('b'), slots.number_of('c')), (4, 3));

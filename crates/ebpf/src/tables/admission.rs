@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tortie_classes::{Compiled, GroupId, GroupName};
 use tortie_model::WorkloadEndpointId;
 
-use super::shares::Settled;
+use super::shares::ShareChanges;
 use super::{Closed, Tables};
 use crate::group_roots::GroupRoots;
 
@@ -77,7 +77,7 @@ impl Tables {
     /// blocks never exceeds the limit by much. Groups in force stay until the end of the update,
     /// when all charges are known.
     pub(super) fn settle(&mut self, update: &mut Update) {
-        let Settled { refused, admitted } = self.shares.settle();
+        let ShareChanges { refused, admitted } = self.shares.settle();
         for holder in refused.into_iter().chain(admitted) {
             let Holder::Group(_, id) = holder else { continue };
             update.undecided.insert(id);

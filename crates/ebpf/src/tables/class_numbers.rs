@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_are_given_ahead_are_given_once() {
+    fn reserved_numbers_are_assigned_once() {
         let mut numbers = ClassNumbers::new(CLASSES);
         numbers.assign(3, &[(1, 7), (2, 0)].into());
         numbers.assign(9, &BTreeMap::new());

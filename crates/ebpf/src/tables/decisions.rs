@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_tells_verdict_and_number() {
+    fn a_cell_holds_verdict_and_number() {
         for (verdict, bits) in [(Verdict::Deny, 0), (Verdict::Allow, 1), (Verdict::Undecided, 2)] {
             assert_eq!(DecisionId(5).to_cell(verdict), 20 + bits);
             assert_eq!(DecisionId::from_cell(20 + bits), DecisionId(5));

@@ -33,36 +33,36 @@ pub(super) struct Group {
 }
 
 /// Numbers of the first cells of rows. The sum for both ends is the first cell of a line.
-struct Places {
+struct RowOffsets {
     own: AHashMap<Row, u32>,
     peer: AHashMap<Row, u32>,
 }
 
-impl Places {
+impl RowOffsets {
     /// A cell number consists of the own end's row, the peer's row, the source port and the column,
     /// from the most significant to the least.
     fn new(table: &TableView<'_>) -> Self {
-        let places = |rows: Vec<Row>, stride: usize| -> AHashMap<Row, u32> {
+        let offsets = |rows: Vec<Row>, stride: usize| -> AHashMap<Row, u32> {
             rows.into_iter().zip((0..).map(|row: usize| cell_number(row * stride))).collect()
         };
         let line = line_length(table);
         let peer: Vec<Row> = table.peer_rows().collect();
         let own_stride = line * peer.len();
-        Self { own: places(table.own_rows().collect(), own_stride), peer: places(peer, line) }
+        Self { own: offsets(table.own_rows().collect(), own_stride), peer: offsets(peer, line) }
     }
 }
 
 /// Rows of one end.
 struct Rows<'a> {
-    places: &'a AHashMap<Row, u32>,
+    offsets: &'a AHashMap<Row, u32>,
     rest: [u32; 2],
 }
 
 impl<'a> Rows<'a> {
     #[expect(clippy::expect_used, reason = "an axis has a row for addresses of a family that no rule distinguishes")]
-    fn new(places: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
-        let place = |family| *places.get(&rest(family)).expect("the row of the rest is a row");
-        Self { places, rest: Family::ALL.map(place) }
+    fn new(offsets: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
+        let place = |family| *offsets.get(&rest(family)).expect("the row of the rest is a row");
+        Self { offsets, rest: Family::ALL.map(place) }
     }
 
     fn rest(&self, family: Family) -> u32 {
@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
     }
 
     fn place(&self, row: Option<Row>) -> u32 {
-        row.and_then(|row| self.places.get(&row).copied()).unwrap_or(NOWHERE)
+        row.and_then(|row| self.offsets.get(&row).copied()).unwrap_or(NOWHERE)
     }
 
     /// Reports whether a class that shares its number has another row than the default of its
@@ -142,9 +142,9 @@ impl Group {
         if lines.saturating_mul(line_length(table)) >= limits.cells as usize {
             return Err(too_many());
         }
-        let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family));
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
+        let offsets = RowOffsets::new(table);
+        let own = Rows::new(&offsets.own, |family| table.own_rest(family));
+        let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
         let (own_classes, peer_classes) = (table.own_classes(), table.peer_classes());
         if own.needs_more_numbers(&own_classes, of) || peer.needs_more_numbers(&peer_classes, of) {
             return Err(Closed::TooManyClasses(limits.classes));
@@ -175,22 +175,22 @@ impl Group {
             shortcuts: Shortcuts::default(),
         };
         let fixed = blocks.count(cells) as u64
-            + [details, protocols, source_ports].map(|root| ways(blocks, root)).iter().sum::<u64>();
+            + [details, protocols, source_ports].map(|root| paths(blocks, root)).iter().sum::<u64>();
         Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used, fixed })
     }
 
     /// Returns the maximum number of blocks of the tries, without sharing with other groups.
     pub(super) fn charge(&self, blocks: &Blocks) -> u64 {
-        self.fixed + ways(blocks, self.roots.own) + ways(blocks, self.roots.peer)
+        self.fixed + paths(blocks, self.roots.own) + paths(blocks, self.roots.peer)
     }
 
     /// Returns the maximum number of blocks that the tries from classes to rows would take.
     pub(super) fn charge_of_rows(of: NumberedClasses<'_>, table: &TableView<'_>, blocks: &mut Blocks) -> u64 {
-        let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family));
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
+        let offsets = RowOffsets::new(table);
+        let own = Rows::new(&offsets.own, |family| table.own_rest(family));
+        let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
         let trees = [own.tree(&table.own_classes(), of, blocks), peer.tree(&table.peer_classes(), of, blocks)];
-        let charge = trees.map(|root| ways(blocks, root)).iter().sum();
+        let charge = trees.map(|root| paths(blocks, root)).iter().sum();
         trees.into_iter().for_each(|root| blocks.release(root));
         charge
     }
@@ -203,9 +203,9 @@ impl Group {
         table: &TableView<'_>,
         blocks: &mut Blocks,
     ) {
-        let places = Places::new(table);
-        let own = Rows::new(&places.own, |family| table.own_rest(family));
-        let peer = Rows::new(&places.peer, |family| table.peer_rest(family));
+        let offsets = RowOffsets::new(table);
+        let own = Rows::new(&offsets.own, |family| table.own_rest(family));
+        let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
         let (own, peer) = if classes.len() < MANY_CLASSES {
             (
                 own.changed(self.roots.own, classes, (of, |class| table.own_row(class)), blocks),
@@ -226,8 +226,8 @@ impl Group {
     }
 }
 
-fn ways(blocks: &Blocks, root: Cell) -> u64 {
-    blocks.ways(root).into()
+fn paths(blocks: &Blocks, root: Cell) -> u64 {
+    blocks.paths(root).into()
 }
 
 /// Returns the number of cell numbers for each pair of rows. In large tables, lines begin at block

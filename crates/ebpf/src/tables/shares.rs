@@ -36,7 +36,7 @@ pub(crate) struct Shares<K> {
 
 /// Holders whose state changed in a division.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Settled<K> {
+pub(crate) struct ShareChanges<K> {
     pub(crate) refused: Vec<K>,
     pub(crate) admitted: Vec<K>,
 }
@@ -125,13 +125,13 @@ impl<K: Ord + Clone> Shares<K> {
 
     /// Divides the blocks by the present charges. The cost is proportional to the number of refused
     /// holders.
-    pub(crate) fn settle(&mut self) -> Settled<K> {
+    pub(crate) fn settle(&mut self) -> ShareChanges<K> {
         if std::mem::replace(&mut self.is_settled, true) {
-            return Settled { refused: Vec::new(), admitted: Vec::new() };
+            return ShareChanges { refused: Vec::new(), admitted: Vec::new() };
         }
         let after = self.over_budget();
         let before = std::mem::take(&mut self.refused);
-        let settled = Settled {
+        let settled = ShareChanges {
             refused: after.difference(&before).cloned().collect(),
             admitted: before.difference(&after).cloned().collect(),
         };

@@ -49,7 +49,7 @@ fn bench(attachment: Attachment) -> Bench {
 }
 
 #[test]
-fn an_address_is_looked_for_in_the_table_and_then_where_that_leads_to() {
+fn an_address_is_looked_up_in_the_hash_table_and_then_in_the_tries() {
     let [source, destination] = V6;
     let at = exact_bucket(&destination, BUCKETS);
     assert_ne!(exact_bucket(&source, BUCKETS), at, "the source is in the tree of all");

@@ -201,7 +201,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn any_headers_are_read_or_lead_nowhere() {
+fn arbitrary_headers_are_parsed_or_dropped() {
     for attachment in attachments() {
         let benches = Family::ALL.map(|family| Bench::new(attachment, family));
         let mut runner =

@@ -55,7 +55,7 @@ impl Bench {
 const ECHO: [u8; 8] = [8, 0, 0xee, 0xee, 0x12, 0x34, 0, 1];
 
 #[test]
-fn what_is_decided_is_logged_as_it_was_judged() {
+fn records_hold_the_packet_as_evaluated() {
     for attachment in attachments() {
         let ports = |destination| Payload::Ports { source: 0x0611, destination };
         for family in Family::ALL {
@@ -97,7 +97,7 @@ fn what_is_decided_is_logged_as_it_was_judged() {
 }
 
 #[test]
-fn nothing_is_logged_unless_somebody_wants_it() {
+fn nothing_is_logged_unless_logging_is_enabled() {
     for attachment in attachments() {
         let bench = Bench::new(attachment, Family::V4);
         bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
@@ -111,16 +111,16 @@ fn nothing_is_logged_unless_somebody_wants_it() {
 }
 
 #[test]
-fn what_nobody_reads_is_lost_and_counted_and_judged_all_the_same() {
+fn unread_records_are_lost_and_counted_without_effect_on_verdicts() {
     for attachment in attachments() {
         let bench = Bench::new(attachment, Family::V4);
         bench.expect(&V4[0], &V4[1], Expected { protocol: 6, detail: Some(80), source_port: Some(0x0611) });
         bench.set_logs(true);
         let packets = LOG_BYTES / 32;
         assert!(bench.is_accepted(bench.run(&v4(6, 0, 0, &PORTS), packets)));
-        let (kept, lost) = (bench.logged().len() as u64, bench.lost());
-        assert!(kept > 5000 && lost > 0, "{kept}, {lost}");
-        assert_eq!((kept + lost, bench.counted(1).packets), (u64::from(packets), u64::from(packets)));
+        let (logged, lost) = (bench.logged().len() as u64, bench.lost());
+        assert!(logged > 5000 && lost > 0, "{logged}, {lost}");
+        assert_eq!((logged + lost, bench.counted(1).packets), (u64::from(packets), u64::from(packets)));
         bench.expect_logged(
             &v4(6, 0, 0, &PORTS),
             Verdict::Allow,
@@ -133,7 +133,7 @@ fn what_nobody_reads_is_lost_and_counted_and_judged_all_the_same() {
 }
 
 #[test]
-fn what_is_no_record_is_not_read() {
+fn invalid_records_are_not_read() {
     for length in 0..64 {
         let bytes = vec![0xff; length];
         assert_eq!(LogRecord::from_bytes(&bytes).is_some(), length == 36 || length == 48, "{length}");

@@ -24,9 +24,9 @@ fn without_records() -> Vec<(&'static str, MapKind, u32, Vec<u8>)> {
     let mut all: Vec<_> =
         current.iter().map(|slot| ("no roots", MapKind::Current, 0, slot.to_ne_bytes().to_vec())).collect();
     let with = |roots: RootsRecord| (MapKind::Roots, 2, roots.to_bytes().to_vec());
-    let nowhere = |what, roots| {
+    let nowhere = |case, roots| {
         let (map, index, value) = with(roots);
-        (what, map, index, value)
+        (case, map, index, value)
     };
     all.push(nowhere("roots that are not in force", RootsRecord { is_in_force: false, ..roots }));
     all.push(nowhere("no endpoint of all interfaces", RootsRecord { all_interfaces: 64, ..roots }));
@@ -51,9 +51,9 @@ fn the_host_has_failsafe_ports_only_where_a_record_is_missing() {
                     Family::V6 => v6(protocol, payload),
                 };
                 let (icmp, neighbour) = if family == Family::V4 { (1, [8, 0]) } else { (58, [135, 0]) };
-                let expect = |what: &str| {
+                let expect = |case: &str| {
                     let of_host = matches!(hook, Hook::Input | Hook::Output);
-                    let judged_behind = hook == Hook::Prerouting;
+                    let evaluated_later = hook == Hook::Prerouting;
                     let found = [
                         bench.passes(&packet(17, &TO_22)),
                         bench.passes(&packet(6, &TO_22)),
@@ -63,14 +63,14 @@ fn the_host_has_failsafe_ports_only_where_a_record_is_missing() {
                     ];
                     let finds_neighbours = of_host && family == Family::V6;
                     let expected =
-                        [of_host, false, false, false, finds_neighbours].map(|passes| passes || judged_behind);
-                    assert_eq!(found, expected, "{hook:?} {family:?}: {what}");
+                        [of_host, false, false, false, finds_neighbours].map(|passes| passes || evaluated_later);
+                    assert_eq!(found, expected, "{hook:?} {family:?}: {case}");
                 };
                 expect("nothing has been written");
-                for (what, map, index, value) in without_records() {
+                for (case, map, index, value) in without_records() {
                     bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
                     bench.write(map, index, &value);
-                    expect(what);
+                    expect(case);
                 }
                 let dropped = bench.counted(0).packets;
                 assert_eq!(dropped > 0, hook != Hook::Prerouting, "what is dropped is counted");
@@ -99,10 +99,10 @@ fn workloads_have_nothing_where_a_record_is_missing() {
                     !packets.iter().any(|packet| bench.passes(packet)),
                     "{hook:?} {family:?}: nothing has been written"
                 );
-                for (what, map, index, value) in without_records() {
+                for (case, map, index, value) in without_records() {
                     bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
                     bench.write(map, index, &value);
-                    assert!(!packets.iter().any(|packet| bench.passes(packet)), "{hook:?} {family:?}: {what}");
+                    assert!(!packets.iter().any(|packet| bench.passes(packet)), "{hook:?} {family:?}: {case}");
                 }
             }
         }
@@ -110,19 +110,19 @@ fn workloads_have_nothing_where_a_record_is_missing() {
 }
 
 #[test]
-fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobodys() {
+fn known_connections_pass_except_with_untracked_policy_or_on_interfaces_without_endpoint() {
     for attachment in attachments() {
         for hook in Hook::ALL {
             for family in Family::ALL {
                 let [cali, lo] = ["cali", "lo"].map(|prefix| failsafe_settings(&[prefix]));
                 let packet = if family == Family::V4 { v4(17, 0, 0, &PORTS) } else { v6(17, &PORTS) };
-                let what = format!("{hook:?} {family:?}");
+                let case = format!("{hook:?} {family:?}");
                 let bench = Bench::of_known(attachment, hook, family, &cali);
-                assert!(bench.passes(&packet), "{what}: a record is missing");
+                assert!(bench.passes(&packet), "{case}: a record is missing");
                 let roots = RootsRecord { is_in_force: true, all_interfaces: 1, ..RootsRecord::default() };
                 let all_of = |layers: u32| EndpointRecord {
                     kind: EndpointKind::Host,
-                    asked: layers,
+                    evaluated: layers,
                     groups: [0; 8],
                     ..EndpointRecord::default()
                 };
@@ -131,7 +131,7 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
                 bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
                 for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
                     bench.write(MapKind::Roots, 2, &bytes);
-                    assert!(bench.passes(&packet), "{what}: nothing is asked");
+                    assert!(bench.passes(&packet), "{case}: nothing is asked");
                 }
                 // The specific endpoint of the interface has untracked policy.
                 bench.write(MapKind::Endpoints, 1, &all_of(0b0011_1111).to_bytes());
@@ -142,8 +142,8 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
                     bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
                 }
                 bench.write(MapKind::Roots, 2, &roots.with_interfaces(interfaces, &blocks).to_bytes());
-                let is_asked = matches!(hook, Hook::Prerouting | Hook::Output);
-                assert_eq!(bench.passes(&packet), !is_asked, "{what}: untracked policy");
+                let is_evaluated = matches!(hook, Hook::Prerouting | Hook::Output);
+                assert_eq!(bench.passes(&packet), !is_evaluated, "{case}: untracked policy");
 
                 let nobodys = Bench::of_known(attachment, hook, family, &lo);
                 nobodys.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
@@ -151,7 +151,7 @@ fn known_connections_pass_but_for_untracked_policy_and_interfaces_that_are_nobod
                 for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
                     nobodys.write(MapKind::Roots, 2, &bytes);
                     // The host reaches all interfaces.
-                    assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{what}: an interface that is nobody's");
+                    assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{case}: an interface that is nobody's");
                 }
             }
         }

@@ -10,7 +10,7 @@ fn nets() -> impl Strategy<Value = Cidr> {
 
 proptest! {
     #[test]
-    fn contains_what_any_of_its_networks_contains(
+    fn contains_the_addresses_of_all_its_networks(
         steps in prop::collection::vec((any::<bool>(), nets()), 0..40),
         asked in prop::collection::vec(nets(), 8),
     ) {

@@ -10,7 +10,7 @@ fn entries(map: &SharedMap<u16, u32>, keys: impl Iterator<Item = u16>) -> BTreeM
 
 proptest! {
     #[test]
-    fn each_clone_stays_as_it_was(
+    fn clones_are_independent(
         steps in prop::collection::vec((0..4u8, 0..600u16, any::<u32>()), 0..1_500),
     ) {
         let mut map = SharedMap::default();
@@ -49,7 +49,7 @@ fn nodes(node: &Arc<Node<u32, ()>>) -> Vec<*const Node<u32, ()>> {
 }
 
 #[test]
-fn a_change_copies_its_way_and_no_more() {
+fn a_change_copies_only_its_path() {
     let mut map = SharedMap::default();
     for key in 0..100_000 {
         map.insert(key, ());

@@ -145,7 +145,7 @@ fn send_changes(cluster: &Cluster, datastore: &Datastore, endpoints: usize, rate
         let due = begun + pause * u32::try_from(number).unwrap();
         thread::sleep(due.saturating_duration_since(Instant::now()));
         let which = usize::try_from(number * 7919).unwrap() % endpoints;
-        datastore.tell(cluster.pod(which, latency::now()));
+        datastore.send(cluster.pod(which, latency::now()));
     }
 }
 

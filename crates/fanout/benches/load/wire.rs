@@ -24,7 +24,7 @@ impl Datastore {
         let config = ServerConfig { listen, pace: Duration::ZERO, threads: 1, ..ServerConfig::default() };
         let datastore = Self { server: Server::start(config, watching).unwrap(), feed };
         datastore.feed.begin_resync().unwrap();
-        updates.for_each(|update| datastore.tell(update));
+        updates.for_each(|update| datastore.send(update));
         datastore.feed.end_resync().unwrap();
         datastore
     }
@@ -33,8 +33,8 @@ impl Datastore {
         self.server.addresses()[0]
     }
 
-    pub(crate) fn tell(&self, update: Update) {
-        self.feed.tell([update], Instant::now()).unwrap();
+    pub(crate) fn send(&self, update: Update) {
+        self.feed.send([update], Instant::now()).unwrap();
     }
 }
 

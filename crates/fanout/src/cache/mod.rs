@@ -158,7 +158,7 @@ impl Cache {
             self.refused_changed |= self.refused.remove(&key).is_some();
             return self.delete(&key);
         }
-        let (path, what) = match Entry::new(update, version) {
+        let (path, message) = match Entry::new(update, version) {
             Some(entry) if entry.value.len() <= self.limits.value_bytes => {
                 self.refused_changed |= self.refused.remove(&key).is_some();
                 return self.set(entry);
@@ -169,12 +169,12 @@ impl Cache {
             }
             None => (None, "has no path in the datastore, so that the fan-out cannot send it".to_owned()),
         };
-        self.refuse(key, update, path.as_deref(), what);
+        self.refuse(key, update, path.as_deref(), message);
     }
 
     /// Keeps the last valid value of an object that cannot be sent. A policy without one is
     /// replaced by one that denies the endpoints that it selects.
-    fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, what: String) {
+    fn refuse(&mut self, key: Key, update: &Update, path: Option<&str>, message: String) {
         self.stats.refused += 1;
         let entry = path.and_then(|path| self.entries.get(path));
         let before = entry.map(|_| self.refused.get(&key).map_or(Fallback::NotNeeded, |earlier| earlier.fallback));
@@ -190,7 +190,7 @@ impl Cache {
         if let Some(denial) = denial.filter(|_| fallback == Fallback::Denied) {
             self.set(denial);
         }
-        let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+        let problem = FieldProblem::new(Severity::Error, Position::default(), "", message);
         let problem = InputProblem::new(key.to_string(), problem, fallback);
         tracing::error!(%problem, "an object cannot be sent to clients");
         self.refused.insert(key, problem);
@@ -250,12 +250,12 @@ impl Cache {
             self.head = breadcrumb;
         }
         self.published = self.entries.clone();
-        self.forget(now);
+        self.trim_log(now);
         changed
     }
 
     /// Drops the oldest breadcrumbs beyond the limits of age and size.
-    fn forget(&mut self, now: Instant) {
+    fn trim_log(&mut self, now: Instant) {
         while self.log.len() > 1
             && self.log.front().is_some_and(|oldest| {
                 now.saturating_duration_since(oldest.made) > self.limits.log_age

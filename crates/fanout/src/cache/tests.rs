@@ -29,7 +29,7 @@ fn deltas(breadcrumb: &Breadcrumb) -> Vec<(&str, Change)> {
 }
 
 #[test]
-fn breadcrumbs_hold_what_changes_and_claim_no_more_than_that() {
+fn breadcrumbs_split_changes_and_only_the_last_one_is_in_sync() {
     let now = Instant::now();
     let limits = CacheLimits { breadcrumb_deltas: 2, ..CacheLimits::default() };
     let mut cache = Cache::new(Instance(1), limits, now);
@@ -108,10 +108,10 @@ fn a_value_that_is_too_large_leaves_the_last_one_in_force() {
         let all = cache.changed_refused().expect("something has changed");
         all.iter().map(|problem| (problem.to_string(), problem.fallback)).collect::<Vec<_>>()
     };
-    let what = "has 4 bytes, more than the 3 that the fan-out sends";
-    assert_eq!(refused(&mut cache), [(format!("parameter A: {what}"), Fallback::LastGood)]);
+    let message = "has 4 bytes, more than the 3 that the fan-out sends";
+    assert_eq!(refused(&mut cache), [(format!("parameter A: {message}"), Fallback::LastGood)]);
     cache.apply(updates(vec![config("A", "ab"), config("B", "abcd")], now), now);
-    assert_eq!(refused(&mut cache), [(format!("parameter B: {what}"), Fallback::Nothing)]);
+    assert_eq!(refused(&mut cache), [(format!("parameter B: {message}"), Fallback::Nothing)]);
     cache.apply(updates(vec![Update::delete(config("B", "").key())], now), now);
     assert_eq!((refused(&mut cache), cache.changed_refused()), (Vec::new(), None));
 }
@@ -127,7 +127,7 @@ fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
         let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
         Update::Policy(id, Some(Valid::new(policy).unwrap()))
     };
-    let mut told = |rules: usize| {
+    let mut publish = |rules: usize| {
         cache.apply(updates(vec![policy(rules)], now), now);
         cache.publish(now);
         let entries = cache.snapshot().entries;
@@ -136,14 +136,14 @@ fn a_policy_that_is_too_large_denies_until_it_is_smaller() {
             cache.changed_refused().map(|refused| refused.iter().map(|problem| problem.fallback).collect());
         (String::from_utf8_lossy(&text).matches("deny").count(), fallbacks)
     };
-    assert_eq!(told(100), (2, Some(vec![Fallback::Denied])));
-    assert_eq!(told(99), (2, Some(vec![Fallback::Denied])));
-    assert_eq!(told(1), (0, Some(Vec::new())));
-    assert_eq!(told(98), (0, Some(vec![Fallback::LastGood])));
+    assert_eq!(publish(100), (2, Some(vec![Fallback::Denied])));
+    assert_eq!(publish(99), (2, Some(vec![Fallback::Denied])));
+    assert_eq!(publish(1), (0, Some(Vec::new())));
+    assert_eq!(publish(98), (0, Some(vec![Fallback::LastGood])));
 }
 
 #[test]
-fn who_comes_back_goes_on_while_the_log_reaches_back() {
+fn a_returning_client_resumes_within_the_log() {
     let start = Instant::now();
     let limits = CacheLimits { log_age: Duration::from_secs(10), log_bytes: 200, ..CacheLimits::default() };
     let mut cache = Cache::new(Instance(7), limits, start);
@@ -256,14 +256,14 @@ proptest! {
     /// A version that is too large leaves the last valid one in force, or is replaced by a denial
     /// of the endpoints that it selects.
     #[test]
-    fn what_cannot_be_sent_is_replaced_as_the_model_says(
+    fn unsendable_values_are_replaced_as_in_the_model(
         steps in prop::collection::vec((0..3usize, prop::option::weighted(0.8, (0..3u8, any::<bool>()))), 0..40),
     ) {
         let now = Instant::now();
         let mut cache = Cache::new(Instance(1), CacheLimits { value_bytes: 200, ..CacheLimits::default() }, now);
         // The version in force, and the fallback if it is not the written one.
         let mut model: [(Option<u8>, Option<Fallback>); 3] = Default::default();
-        let mut told = Vec::new();
+        let mut problems = Vec::new();
         for (name, written) in steps {
             let update = match written {
                 Some((version, is_large)) => object(name, version, is_large),
@@ -280,7 +280,7 @@ proptest! {
             cache.apply(updates(vec![update], now), now);
             cache.publish(now);
             if let Some(refused) = cache.changed_refused() {
-                told = refused;
+                problems = refused;
             }
             let entries = cache.snapshot().entries;
             for (name, (in_force, fallback)) in model.iter().enumerate() {
@@ -291,7 +291,7 @@ proptest! {
                     _ => Entry::new(&object(name, version, false), None).unwrap().value,
                 });
                 prop_assert_eq!(found, expected);
-                let problem = told.iter().find(|problem| problem.subject == key.to_string());
+                let problem = problems.iter().find(|problem| problem.subject == key.to_string());
                 prop_assert_eq!(problem.map(|problem| problem.fallback), *fallback);
             }
         }
@@ -313,22 +313,22 @@ proptest! {
         let mut truth = BTreeMap::new();
         let mut joined = vec![cache.snapshot()];
         for (step, publish) in steps {
-            let mut told = Vec::new();
+            let mut changes = Vec::new();
             for (name, value) in step {
                 let name = name.to_string();
                 let path = format!("/calico/v1/config/{name}");
                 match value {
                     Some(value) => {
                         truth.insert(path, value.to_string());
-                        told.push(config(&name, &value.to_string()));
+                        changes.push(config(&name, &value.to_string()));
                     }
                     None => {
                         truth.remove(&path);
-                        told.push(Update::delete(Key::GlobalConfig(name.as_str().into())));
+                        changes.push(Update::delete(Key::GlobalConfig(name.as_str().into())));
                     }
                 }
             }
-            cache.apply(updates(told, now), now);
+            cache.apply(updates(changes, now), now);
             if publish {
                 cache.publish(now);
             }

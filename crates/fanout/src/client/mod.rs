@@ -168,7 +168,7 @@ async fn connect_again_and_again(
     feed.waiting()?;
     loop {
         if feed.take_resend()? {
-            view.forget_token();
+            view.clear_token();
             feed.waiting()?;
         }
         let (servers, why) = match source.servers().await {
@@ -209,13 +209,13 @@ async fn connect_again_and_again(
         // A closed feed ends the pause at once.
         tokio::select! {
             () = sleep(pause) => {}
-            () = resend_or_closed(feed, wake) => {}
+            () = closed(feed, wake) => {}
         }
     }
 }
 
 /// Waits until the feed is closed. A resend requested meanwhile is handled later.
-async fn resend_or_closed(feed: &Feed, wake: &Notify) {
+async fn closed(feed: &Feed, wake: &Notify) {
     while !feed.is_closed() {
         wake.notified().await;
     }

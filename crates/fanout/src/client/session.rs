@@ -79,7 +79,7 @@ pub(super) async fn run(
     if !hello.resumed {
         view.begin()?;
     }
-    tracing::info!(server = %address, software = ?hello.software, resumed = hello.resumed, "connected to the fan-out");
+    tracing::info!(server = %address, software = hello.software, resumed = hello.resumed, "connected to the fan-out");
     if source.config.blocks && !hello.blocks {
         tracing::warn!(server = %address, "this release of the fan-out sends no IPAM blocks to nodes; routes between nodes are missing");
     }

@@ -45,7 +45,7 @@ impl<'a> View<'a> {
     }
 
     /// Drops the position, so that the next connection requests all objects.
-    pub(crate) fn forget_token(&mut self) {
+    pub(crate) fn clear_token(&mut self) {
         self.resume_token = None;
     }
 
@@ -68,7 +68,7 @@ impl<'a> View<'a> {
                 updates.extend(self.update(&entry).map(|update| (update, version)));
             }
         }
-        self.feed.tell_at(updates, Instant::now())?;
+        self.feed.send_at(updates, Instant::now())?;
         let Some(Settled { sequence, status }) = batch.settled else { return Ok(()) };
         self.resume_token = Some(ResumeToken { instance, sequence });
         // A resync of the server's datastore does not affect the client. But the client's resync
@@ -79,7 +79,7 @@ impl<'a> View<'a> {
             self.last_good.end();
         }
         if self.last_good.take_changed() {
-            self.tell_problems()?;
+            self.send_problems()?;
         }
         if ends { self.feed.end_resync() } else { Ok(()) }
     }
@@ -88,14 +88,14 @@ impl<'a> View<'a> {
     pub(crate) fn upstream(&mut self, problems: Vec<WireProblem>, more: u32) -> Result<(), Closed> {
         self.upstream = problems.into_iter().map(InputProblem::from).collect();
         if more > 0 {
-            let what = format!("there are {more} more problems, which the fan-out does not list");
-            let problem = FieldProblem::new(Severity::Error, Position::default(), "", what);
+            let message = format!("there are {more} more problems, which the fan-out does not list");
+            let problem = FieldProblem::new(Severity::Error, Position::default(), "", message);
             self.upstream.push(InputProblem::new("", problem, Fallback::Nothing));
         }
-        self.tell_problems()
+        self.send_problems()
     }
 
-    fn tell_problems(&mut self) -> Result<(), Closed> {
+    fn send_problems(&mut self) -> Result<(), Closed> {
         self.feed.problems(self.upstream.iter().chain(self.last_good.problems()).cloned().collect())
     }
 

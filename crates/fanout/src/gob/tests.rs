@@ -45,7 +45,7 @@ fn shown(value: &Value<'_>) -> String {
 }
 
 #[test]
-fn what_go_writes_is_read_however_it_arrives() {
+fn streams_of_go_are_read_in_any_pieces() {
     let sample = [
         "Named{Words:(\"a\"=[1 -1 9223372036854775807 -9223372036854775808]) Three:[0u 1u 65535u] F:-17.25 C:1+-2i \
          B:true Raw:[01, 02] When:<15 bytes> Any:sample.Named!Named{Three:[0u 0u 0u] Any:sample.Inner!Inner{N:3 \
@@ -130,7 +130,7 @@ const ACCEPTED: &[u8] = include_bytes!("../../testdata/gob/accepted.gob");
 
 /// The bytes are those that a program in Go has decoded, into the values that this test asserts.
 #[test]
-fn what_is_written_is_what_go_has_read() {
+fn written_streams_are_those_that_go_has_read() {
     let written = everything();
     assert_eq!(
         read_all(&written, 5).unwrap(),
@@ -181,7 +181,7 @@ fn error(messages: &[&[u8]], limits: Limits) -> GobError {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused() {
+fn invalid_streams_are_refused() {
     let small = Limits { value_bytes: 64, values: 10, depth: 2, types: 2, definition_bytes: 100 };
     let mut schema = Schema::default();
     // A structure that holds itself.

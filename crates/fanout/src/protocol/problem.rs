@@ -39,7 +39,7 @@ impl From<&InputProblem> for WireProblem {
             line: problem.position.line,
             column: problem.position.column,
             field: short(&problem.field),
-            what: short(&problem.what),
+            what: short(&problem.message),
             warning: problem.severity == Severity::Warning,
             fallback: i32::from(match fallback {
                 Fallback::NotNeeded => WireFallback::NotNeeded,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_shown_as_that_of_which_it_tells() {
+    fn a_wire_problem_is_shown_like_its_original() {
         let field = FieldProblem::new(Severity::Error, Position { line: 3, column: 5 }, "spec.order", "is no number");
         let problem = InputProblem::new("NetworkPolicy/shop/web", field, Fallback::LastGood).in_file("web.yaml");
         assert_eq!(WireProblem::from(&problem).to_string(), problem.to_string());

@@ -86,8 +86,8 @@ async fn refuse(stream: TcpStream, peer: SocketAddr, context: Arc<Context>, _per
         }
         Ok(())
     };
-    let told = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
-    if let Err(error) = told.unwrap_or(Err(RefusalError::TooSlow)) {
+    let sent = timeout(REFUSAL.min(context.config.handshake_timeout), refuse).await;
+    if let Err(error) = sent.unwrap_or(Err(RefusalError::TooSlow)) {
         tracing::debug!(%peer, error = %with_causes(&error), "a client over the limit got no rejection");
     }
 }
@@ -151,11 +151,11 @@ async fn serve_typha(
         grace: config.grace,
     };
     let connection = ticket.id();
-    let told_to_go = async {
-        ticket.told_to_go().await;
+    let order_to_leave = async {
+        ticket.order_to_leave().await;
     };
     let stream = (stream, before_hello);
-    let end = typha::serve(stream, &[first], connection, &context.syncers, &settings, told_to_go).await;
+    let end = typha::serve(stream, &[first], connection, &context.syncers, &settings, order_to_leave).await;
     let counters = &context.counters;
     match &end {
         ServeEnd::Stuck | ServeEnd::FellBehind => counters.too_slow.add(1),

@@ -87,10 +87,10 @@ pub(super) async fn serve(
             return Err(ConnectionEnd::Greeting(reason));
         }
     };
-    tracing::info!(connection = ticket.id(), node = ?hello.node, software = ?hello.software, "a client wants updates");
+    tracing::info!(connection = ticket.id(), node = hello.node, software = hello.software, "a client subscribes");
     let _streaming = Streaming::begin(context.hub.counters());
     tokio::select! {
-        end = tell(&mut writer, &hello, &mut ticket) => end,
+        end = send_state(&mut writer, &hello, &mut ticket) => end,
         end = listen(&mut messages, context) => end,
     }
 }
@@ -163,7 +163,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
 }
 
 /// Sends the hello and a snapshot, or resumes at the client's position; then sends the changes.
-async fn tell(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), ConnectionEnd> {
+async fn send_state(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticket) -> Result<(), ConnectionEnd> {
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
     let own = OwnPrefix::new(&hello.node.as_str().into());
@@ -264,7 +264,7 @@ async fn follow(
                 let stamp = context.stamp();
                 writer.message(server::Message::Heartbeat(Heartbeat { stamp, sequence: breadcrumb.sequence })).await?;
             }
-            Order { within, reason } = ticket.told_to_go() => {
+            Order { within, reason } = ticket.order_to_leave() => {
                 leave = Some(tokio::time::Instant::now() + within);
                 // u32 holds 49 days; longer times make no difference to a client.
                 let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);

@@ -141,12 +141,12 @@ impl Ticket {
     }
 
     /// Waits for the order to leave, which comes at most once.
-    pub(crate) async fn told_to_go(&mut self) -> Order {
+    pub(crate) async fn order_to_leave(&mut self) -> Order {
         if let Some(order) = &mut self.order {
-            let told = order.await;
+            let received = order.await;
             self.order = None;
-            if let Ok(told) = told {
-                return told;
+            if let Ok(received) = received {
+                return received;
             }
         }
         std::future::pending().await

@@ -184,14 +184,14 @@ impl TyphaSource {
             connection: u64::from(std::process::id()) << 32 | attempt & 0xffff_ffff,
         };
         // A separate task answers pings while the consumer is busy.
-        let (tell, mut told) = mpsc::channel(4);
-        let reading = tokio::spawn(read(stream, hello, tell, self.options.read_timeout, self.options.write_timeout));
+        let (sender, mut receiver) = mpsc::channel(4);
+        let reading = tokio::spawn(read(stream, hello, sender, self.options.read_timeout, self.options.write_timeout));
         let _reading = AbortOnDrop(reading.abort_handle());
         let is_first = attempt == 0;
         let mut session = Session { source: self, server, feed, objects, is_first, synced: false, settles: None };
         loop {
             let event = tokio::select! {
-                event = told.recv() => event,
+                event = receiver.recv() => event,
                 () = session.settled() => {
                     session.settle()?;
                     continue;
@@ -281,8 +281,8 @@ impl Session<'_> {
             }
             ClientAction::Updates(updates) => {
                 let now = Instant::now();
-                let told = objects.read(&updates).into_iter();
-                feed.tell_at(told.map(|(update, version)| (update, version.filter(|_| *versions))), now)?;
+                let read = objects.read(&updates).into_iter();
+                feed.send_at(read.map(|(update, version)| (update, version.filter(|_| *versions))), now)?;
                 self.settles = self.settles.map(|(_, latest)| (latest.min(now + options.settle), latest));
                 if self.synced
                     && let Some(problems) = objects.changed_problems()
@@ -377,11 +377,11 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Reads the server's messages, answers those that need an answer, and passes the others to `tell`.
+/// Reads the server's messages, answers those that need an answer, and passes the others to `sender`.
 async fn read(
     mut stream: BoxStream,
     hello: ClientHello,
-    tell: mpsc::Sender<ServerEvent>,
+    sender: mpsc::Sender<ServerEvent>,
     read_timeout: Duration,
     write_timeout: Duration,
 ) {
@@ -389,7 +389,7 @@ async fn read(
     let why = match send(&mut stream, &bytes, write_timeout).await {
         Err(why) => why,
         Ok(()) => loop {
-            match step(&mut stream, &mut session, &tell, read_timeout, write_timeout).await {
+            match step(&mut stream, &mut session, &sender, read_timeout, write_timeout).await {
                 Ok(true) => {}
                 // The receiver is gone.
                 Ok(false) => return,
@@ -397,14 +397,14 @@ async fn read(
             }
         },
     };
-    let _ = tell.send(ServerEvent::End(why)).await;
+    let _ = sender.send(ServerEvent::End(why)).await;
 }
 
 /// Reads once and processes the messages; `false` if the receiver is gone.
 async fn step(
     stream: &mut BoxStream,
     session: &mut ClientSession,
-    tell: &mpsc::Sender<ServerEvent>,
+    sender: &mpsc::Sender<ServerEvent>,
     read_timeout: Duration,
     write_timeout: Duration,
 ) -> Result<bool, ConnectionError> {
@@ -418,7 +418,7 @@ async fn step(
     for action in actions {
         if let ClientAction::Send(bytes) = &action {
             send(stream, bytes, write_timeout).await?;
-        } else if tell.send(ServerEvent::Action(action)).await.is_err() {
+        } else if sender.send(ServerEvent::Action(action)).await.is_err() {
             return Ok(false);
         }
     }

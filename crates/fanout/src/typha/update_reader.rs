@@ -43,7 +43,7 @@ impl UpdateReader {
         if !self.blocks && path::is_block(&update.key) {
             return None;
         }
-        let told = match read_update(update, &mut self.labels) {
+        let read = match read_update(update, &mut self.labels) {
             Reading::Ignored => {
                 tracing::debug!(path = update.key, "an object of an unknown or unused kind is ignored");
                 return None;
@@ -56,7 +56,7 @@ impl UpdateReader {
         };
         let version =
             (!update.value.is_empty() && !update.revision.is_empty()).then(|| update.revision.as_str().into());
-        Some((told, version))
+        Some((read, version))
     }
 
     /// Returns all problems, if they have changed since the last call.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_whose_selector_cannot_be_read_stays_as_it_was_or_denies() {
+    fn a_policy_with_an_unreadable_selector_stays_as_it_was_or_denies() {
         let bad = r#"{"selector":"a ==","order":7,"tier":"sec","types":["ingress"]}"#;
         let mut objects = UpdateReader::default();
         objects.begin();
@@ -134,10 +134,10 @@ mod tests {
 
         let mut objects = UpdateReader::default();
         let mut read = |path: &str, value: &str| {
-            let told = denial(&read(&mut objects, &[update(path, value)]));
+            let rules = denial(&read(&mut objects, &[update(path, value)]));
             let problems = objects.changed_problems().unwrap();
             assert!(problems.iter().all(|problem| problem.fallback == Fallback::Denied), "{problems:?}");
-            told
+            rules
         };
         assert_eq!(read(POLICY, bad), "all() sec 7 (true, false) deny deny");
         let namespaced = "/calico/v1/policy/NetworkPolicy/shop/p";
@@ -155,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_at_the_version_that_the_server_says() {
+    fn objects_have_the_version_of_the_server() {
         let at = |revision: &str, value: &str| SerializedUpdate { revision: revision.into(), ..update(POLICY, value) };
         let mut objects = UpdateReader::default();
-        let mut told = |update: SerializedUpdate| -> Vec<Option<String>> {
+        let mut versions = |update: SerializedUpdate| -> Vec<Option<String>> {
             objects.read(&[update]).into_iter().map(|(_, version)| version.map(|version| version.to_string())).collect()
         };
-        assert_eq!(told(at("7", GOOD)), [Some("7".to_owned())]);
-        assert_eq!(told(update(ENDPOINT, r#"{"name":"cali1"}"#)), [None]);
+        assert_eq!(versions(at("7", GOOD)), [Some("7".to_owned())]);
+        assert_eq!(versions(update(ENDPOINT, r#"{"name":"cali1"}"#)), [None]);
         // An unreadable value has this version, too; the last valid one stands in for it.
-        assert_eq!(told(at("8", BAD)), [Some("8".to_owned())]);
-        assert_eq!(told(at("9", "")), [None], "deleted");
+        assert_eq!(versions(at("8", BAD)), [Some("8".to_owned())]);
+        assert_eq!(versions(at("9", "")), [None], "deleted");
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_taken_by_who_wants_them() {
+    fn blocks_are_read_on_request() {
         let value = r#"{"cidr":"10.0.0.0/26","affinity":"host:h"}"#;
         assert_eq!(read(&mut UpdateReader::default(), &[update(BLOCK, value), update(BLOCK, "")]), []);
         let mut objects = UpdateReader::new(true);

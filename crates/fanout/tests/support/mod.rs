@@ -55,9 +55,9 @@ impl Upstream {
     }
 
     /// Sends one object with this version.
-    pub(crate) fn tell_at(&mut self, update: Update, version: &str) {
+    pub(crate) fn send_at(&mut self, update: Update, version: &str) {
         update.clone().apply_to(&mut self.truth);
-        self.feed.tell_at([(update, Some(version.into()))], Instant::now()).unwrap();
+        self.feed.send_at([(update, Some(version.into()))], Instant::now()).unwrap();
     }
 
     /// Sends all objects in a resync.
@@ -69,14 +69,14 @@ impl Upstream {
     pub(crate) fn resync_at(&self, version: impl Fn(&Key) -> Option<&'static str>) {
         self.feed.begin_resync().unwrap();
         let at = |update: &Update| (update.clone(), version(&update.key()).map(Arc::from));
-        self.feed.tell_at(self.truth.values().map(at), Instant::now()).unwrap();
+        self.feed.send_at(self.truth.values().map(at), Instant::now()).unwrap();
         self.feed.end_resync().unwrap();
     }
 
-    pub(crate) fn tell(&mut self, updates: impl IntoIterator<Item = Update>) {
+    pub(crate) fn send(&mut self, updates: impl IntoIterator<Item = Update>) {
         for update in updates {
             update.clone().apply_to(&mut self.truth);
-            self.feed.tell([update], Instant::now()).unwrap();
+            self.feed.send([update], Instant::now()).unwrap();
         }
     }
 }
@@ -154,12 +154,12 @@ impl Client {
 
     /// Processes events until a condition holds.
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&mut self, description: &str, is: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + SOON;
         while !is(self) {
             assert!(
                 Instant::now() < deadline,
-                "not within {SOON:?}: {what}; {} objects, {:?}, {:?}",
+                "not within {SOON:?}: {description}; {} objects, {:?}, {:?}",
                 self.known.len(),
                 self.statuses,
                 self.unavailable.last()
@@ -194,10 +194,10 @@ impl Client {
 
 /// Waits until a condition holds.
 #[track_caller]
-pub(crate) fn eventually(what: &str, is: impl Fn() -> bool) {
+pub(crate) fn eventually(description: &str, is: impl Fn() -> bool) {
     let deadline = Instant::now() + SOON;
     while !is() {
-        assert!(Instant::now() < deadline, "not within {SOON:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {SOON:?}: {description}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,5 @@
-//! What else a packet met, where only the decision about it was logged.
+//! Reconstruction of the rules that a packet met before the decision, if only the decision was
+//! logged.
 
 use std::sync::Arc;
 
@@ -7,15 +8,15 @@ use tortie_model::desired::{self, DesiredUpdate, TierPolicies};
 use tortie_model::{Direction, ProfileName, RuleAction};
 use tortie_rules::Verdict;
 
-use super::asked::{hit_of, tiers};
+use super::policy_queries::{hit_of, tiers};
 use super::{Collector, policies};
 use crate::hits::Hit;
 
 const LAYERS: [Layer; 4] = [Layer::Untracked, Layer::PreDnat, Layer::Normal, Layer::Forward];
 
 impl Collector {
-    /// The rules with the action `Log` that a packet met on its way to what decided about it, in order. None, if policies have
-    /// changed since so that something else would decide.
+    /// Returns the rules with the action `Log` that a packet matched before the deciding rule, in
+    /// order. Empty if policies have changed since, so that another rule would decide.
     #[must_use]
     pub fn log_rules(&self, hit: &Hit, packet: &Packet) -> Vec<DecidedBy> {
         if self.logging.is_empty() {
@@ -47,15 +48,16 @@ impl Collector {
         steps.into_iter().flatten().flat_map(of_step).collect()
     }
 
-    /// What passed a packet on to what decided about it, in order. Nothing, if policies have changed since so that something else
-    /// would decide.
+    /// Returns the rules that passed a packet on to the deciding rule, in order. Empty if policies
+    /// have changed since, so that another rule would decide.
     pub(super) fn passed_before(&self, hit: &Hit, packet: &Packet, at_workload: bool) -> Vec<Arc<Hit>> {
         let steps = self.steps_to(hit, packet, at_workload, |tiers, _| may_pass_to(tiers, hit));
         let hits = steps.into_iter().flatten().filter_map(|step| hit_of(step, hit.direction));
         hits.filter(|hit| hit.verdict == Verdict::Pass).map(Arc::new).collect()
     }
 
-    /// All that the endpoint looked at which decided so, if its tiers and profiles are wanted.
+    /// Returns the evaluation steps of the endpoint that gave this decision, if `wanted` accepts
+    /// its tiers and profiles.
     fn steps_to(
         &self,
         hit: &Hit,
@@ -68,19 +70,19 @@ impl Collector {
             let address = if direction == Direction::Ingress { packet.destination() } else { packet.source() };
             return self.evaluator.workloads_with_address(address).iter().find_map(|id| {
                 let state = self.evaluator.workload_endpoint(id)?;
-                let asked = wanted(&state.tiers, &state.endpoint.profiles);
-                asked.then(|| steps_of(self.evaluator.explain_workload(id, direction, packet).ok()?, hit))?
+                let applies = wanted(&state.tiers, &state.endpoint.profiles);
+                applies.then(|| steps_of(self.evaluator.explain_workload(id, direction, packet).ok()?, hit))?
             });
         }
         let hosts = self.evaluator.host_endpoints();
         let mut layers = hosts.flat_map(|(name, state)| LAYERS.map(|layer| (name, state, layer)));
         layers.find_map(|(name, state, layer)| {
-            let asked = wanted(tiers(state, layer), &state.endpoint.profiles);
-            asked.then(|| steps_of(self.evaluator.explain_host(name, layer, direction, packet).ok()?, hit))?
+            let applies = wanted(tiers(state, layer), &state.endpoint.profiles);
+            applies.then(|| steps_of(self.evaluator.explain_host(name, layer, direction, packet).ok()?, hit))?
         })
     }
 
-    /// Notes which policies and profiles have rules that log.
+    /// Records the policies and profiles with `Log` rules.
     pub(super) fn note_logging(&mut self, update: &DesiredUpdate) {
         let logs = |[inbound, outbound]: [&desired::Rules; 2]| {
             inbound.iter().chain(outbound.iter()).any(|rule| rule.rule.action == RuleAction::Log)
@@ -104,14 +106,14 @@ impl Collector {
     }
 }
 
-/// A policy or profile that has rules which log.
+/// A policy or profile with `Log` rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Logging {
     Policy(tortie_model::PolicyId),
     Profile(ProfileName),
 }
 
-/// Whether a tier before the one that decided could have passed something on.
+/// Reports whether a tier before the deciding one could have passed the packet on.
 fn may_pass_to(tiers: &[TierPolicies], hit: &Hit) -> bool {
     let first = tiers.iter().find(|tier| policies(tier, hit.direction).any(|policy| !policy.kind.is_staged()));
     first.is_some_and(|first| match &hit.decided_by {
@@ -120,7 +122,7 @@ fn may_pass_to(tiers: &[TierPolicies], hit: &Hit) -> bool {
     })
 }
 
-/// What was looked at, if it ends with what decided.
+/// Returns the steps of an evaluation, if they end with the given decision.
 fn steps_of(explanation: Explanation, decided: &Hit) -> Option<Vec<Step>> {
     let last = explanation.steps.iter().rev().find_map(|step| hit_of(step.clone(), decided.direction))?;
     (last == *decided).then_some(explanation.steps)

@@ -73,7 +73,7 @@ fn desire(collector: &mut Collector, update: &DesiredUpdate) {
     collector.on_desired(state, [update]);
 }
 
-/// Two pods with a policy; `staged` ones come before it.
+/// Returns a collector with two pods and a policy; `staged` policies come before it.
 fn collector(staged: &[RuleAction]) -> Collector {
     let mut collector = Collector::new(Settings::default(), true, Limits::default());
     let enforced = policy_id(PolicyKind::NetworkPolicy, "db");
@@ -96,7 +96,8 @@ fn collector(staged: &[RuleAction]) -> Collector {
 
 const NODE: &str = "192.0.2.1";
 
-/// The node's own host endpoint, by which `policies` apply to its own traffic, and `forwarded` to what it forwards.
+/// Adds a host endpoint of the node, with `policies` for its own traffic and `forwarded` for
+/// forwarded traffic.
 fn with_host_endpoint(collector: &mut Collector, policies: &[PolicyId], forwarded: &[PolicyId]) {
     let endpoint = HostEndpoint {
         iface: Some("eth0".parse().unwrap()),
@@ -127,12 +128,12 @@ fn log(collector: &mut Collector, id: FlowId, verdict: Verdict, direction: Direc
     collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(&prefix(verdict, direction)) }, at(ms));
 }
 
-fn news(id: FlowId, packets: u64) -> ConnectionNews {
+fn report(id: FlowId, packets: u64) -> ConnectionReport {
     let count = Count { packets, bytes: packets * 100 };
-    ConnectionNews { id, sent_to: None, traffic: Some(Traffic { original: count, reply: count }) }
+    ConnectionReport { id, sent_to: None, traffic: Some(Traffic { original: count, reply: count }) }
 }
 
-/// The first connection that is kept, as it is counted at one end.
+/// Returns the first kept connection, as counted at one end.
 fn counted(collector: &Collector, reporter: Direction, at_host: bool) -> Aggregate {
     let flow = collector.flows().next().unwrap();
     let key = AggregateKey {
@@ -162,21 +163,21 @@ fn counted(collector: &Collector, reporter: Direction, at_host: bool) -> Aggrega
     }
 }
 
-fn told(events: &[Event]) -> Vec<(Stage, bool)> {
+fn stages(events: &[Event]) -> Vec<(Stage, bool)> {
     events.iter().map(|event| (event.stage, event.flow.is_allowed())).collect()
 }
 
 #[test]
-fn a_connection_is_told_once_both_ends_have_decided() {
+fn a_connection_is_reported_once_both_ends_have_decided() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 5432);
     log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
     assert_eq!(collector.take_events(at(100)), []);
     assert_eq!(collector.next_due(), Some(at(300)));
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
-    collector.on_new(&news(id, 1), at(100));
+    collector.on_new(&report(id, 1), at(100));
     let events = collector.take_events(at(300));
-    assert_eq!(told(&events), [(Stage::Started, true)]);
+    assert_eq!(stages(&events), [(Stage::Started, true)]);
     let flow = &events[0].flow;
     assert_eq!((&flow.source.name, &flow.destination.name), (&Name::Workload(key("web")), &Name::Workload(key("db"))));
     for (trail, direction) in [(&flow.egress, Direction::Egress), (&flow.ingress, Direction::Ingress)] {
@@ -189,22 +190,22 @@ fn a_connection_is_told_once_both_ends_have_decided() {
     assert!(flow.host.is_empty());
     assert_eq!(events[0].since.original.packets, 1);
 
-    collector.on_end(&news(id, 10), at(5_000));
+    collector.on_end(&report(id, 10), at(5_000));
     let events = collector.take_events(at(5_000));
-    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(stages(&events), [(Stage::Ended, true)]);
     assert_eq!(events[0].since.reply, Count { packets: 9, bytes: 900 });
     assert_eq!(events[0].flow.traffic.reply.packets, 10);
     assert_eq!(collector.stats().connections, 0);
 }
 
 #[test]
-fn one_that_ends_at_once_is_told_whole() {
+fn a_short_connection_is_reported_completely() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 5432);
-    collector.on_new(&news(id, 0), at(0));
+    collector.on_new(&report(id, 0), at(0));
     log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
-    collector.on_end(&news(id, 4), at(10));
-    assert_eq!(told(&collector.take_events(at(10))), [(Stage::Started, true), (Stage::Ended, true)]);
+    collector.on_end(&report(id, 4), at(10));
+    assert_eq!(stages(&collector.take_events(at(10))), [(Stage::Started, true), (Stage::Ended, true)]);
     assert_eq!(collector.take_events(at(1_000)), []);
 }
 
@@ -217,12 +218,12 @@ fn a_denied_attempt_ends_when_it_is_not_tried_again() {
         log(&mut collector, id, Verdict::Deny, Direction::Ingress, ms);
     }
     let events = collector.take_events(at(3_300));
-    assert_eq!(told(&events), [(Stage::Started, false)]);
+    assert_eq!(stages(&events), [(Stage::Started, false)]);
     assert_eq!((events[0].flow.attempts, events[0].attempts_since), (3, 3));
     log(&mut collector, id, Verdict::Deny, Direction::Ingress, 7_000);
     assert_eq!(collector.take_events(at(66_999)), []);
     let events = collector.take_events(at(80_000));
-    assert_eq!(told(&events), [(Stage::Ended, false)]);
+    assert_eq!(stages(&events), [(Stage::Ended, false)]);
     assert_eq!((events[0].flow.attempts, events[0].attempts_since), (4, 1));
     assert_eq!(events[0].flow.traffic.original, Count { packets: 4, bytes: 240 });
 }
@@ -232,23 +233,23 @@ fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
     log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
-    assert_eq!(told(&collector.take_events(at(300))), [(Stage::Started, false)]);
+    assert_eq!(stages(&collector.take_events(at(300))), [(Stage::Started, false)]);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 1_000);
-    assert_eq!(told(&collector.take_events(at(1_000))), [(Stage::Ended, false)]);
+    assert_eq!(stages(&collector.take_events(at(1_000))), [(Stage::Ended, false)]);
     let events = collector.take_events(at(1_300));
-    assert_eq!(told(&events), [(Stage::Started, true)]);
+    assert_eq!(stages(&events), [(Stage::Started, true)]);
     assert_eq!(events[0].flow.started, at(1_000));
     assert_eq!(events[0].flow.traffic, Traffic::default());
 
-    // Before anybody was told, nothing is taken back.
+    // A decision that changes before it is reported causes no end event.
     let mut collector = self::collector(&[]);
     log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
-    assert_eq!(told(&collector.take_events(at(400))), [(Stage::Started, true)]);
+    assert_eq!(stages(&collector.take_events(at(400))), [(Stage::Started, true)]);
 }
 
 #[test]
-fn what_is_denied_at_its_source_now_keeps_nothing_of_its_destination() {
+fn a_connection_denied_at_its_source_loses_the_decision_of_its_destination() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
     log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
@@ -256,19 +257,19 @@ fn what_is_denied_at_its_source_now_keeps_nothing_of_its_destination() {
     assert_eq!(collector.take_events(at(300)).len(), 1);
     log(&mut collector, id, Verdict::Deny, Direction::Egress, 1_000);
     let events = collector.take_events(at(1_300));
-    assert_eq!(told(&events), [(Stage::Ended, false), (Stage::Started, false)]);
+    assert_eq!(stages(&events), [(Stage::Ended, false), (Stage::Started, false)]);
     assert_eq!(events[0].flow.ingress.hits().count(), 1);
     assert!(events[1].flow.egress.denies() && events[1].flow.ingress.is_empty());
 
     log(&mut collector, id, Verdict::Allow, Direction::Egress, 2_000);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
     let events = collector.take_events(at(2_300));
-    assert_eq!(told(&events), [(Stage::Ended, false), (Stage::Started, true)]);
+    assert_eq!(stages(&events), [(Stage::Ended, false), (Stage::Started, true)]);
     assert_eq!(events[1].flow.ingress.hits().count(), 1);
 }
 
 #[test]
-fn another_attempt_is_of_whoever_has_the_addresses_by_then() {
+fn a_new_attempt_belongs_to_the_current_owners_of_its_addresses() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
     log(&mut collector, id, Verdict::Deny, Direction::Egress, 0);
@@ -294,63 +295,63 @@ fn a_rule_that_a_workload_has_no_more_is_not_taken_for_a_host_endpoints() {
 }
 
 #[test]
-fn an_end_that_was_not_heard_is_found_by_the_next_listing() {
+fn a_missed_end_is_found_by_the_next_listing() {
     let mut collector = collector(&[]);
     let (kept, lost) = (id(WEB, DB, 1), id(WEB, DB, 2));
     for id in [kept, lost] {
-        collector.on_new(&news(id, 1), at(0));
+        collector.on_new(&report(id, 1), at(0));
     }
     assert_eq!(collector.take_events(at(300)).len(), 2);
     collector.begin_listing();
-    collector.on_listed(&news(kept, 7), at(10_000));
-    collector.on_new(&news(id(WEB, DB, 3), 1), at(10_000));
+    collector.on_listed(&report(kept, 7), at(10_000));
+    collector.on_new(&report(id(WEB, DB, 3), 1), at(10_000));
     collector.end_listing(at(10_000));
     let events = collector.take_events(at(10_000));
-    assert_eq!(told(&events), [(Stage::Continues, true), (Stage::Ended, true)]);
+    assert_eq!(stages(&events), [(Stage::Continues, true), (Stage::Ended, true)]);
     assert_eq!((events[0].flow.id, events[0].since.original.packets), (kept, 6));
     assert_eq!(events[1].flow.id, lost);
     assert_eq!(collector.stats().connections, 2);
 }
 
 #[test]
-fn a_connection_that_was_there_before_is_told_when_it_ends() {
+fn a_connection_from_before_the_start_is_reported_when_it_ends() {
     let mut collector = collector(&[]);
     let id = id(AWAY, DB, 1);
     collector.begin_listing();
-    collector.on_listed(&news(id, 100), at(0));
+    collector.on_listed(&report(id, 100), at(0));
     collector.end_listing(at(0));
     let events = collector.take_events(at(1_000));
-    assert_eq!(told(&events), [(Stage::Continues, true)]);
-    collector.on_end(&news(id, 101), at(2_000));
+    assert_eq!(stages(&events), [(Stage::Continues, true)]);
+    collector.on_end(&report(id, 101), at(2_000));
     let events = collector.take_events(at(2_000));
-    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(stages(&events), [(Stage::Ended, true)]);
     assert_eq!(events[0].since.original.packets, 1);
 
-    collector.on_end(&news(id, 5), at(3_000));
-    assert_eq!(told(&collector.take_events(at(3_000))), [(Stage::Ended, true)]);
+    collector.on_end(&report(id, 5), at(3_000));
+    assert_eq!(stages(&collector.take_events(at(3_000))), [(Stage::Ended, true)]);
 }
 
 #[test]
 fn connections_of_others_are_none_of_our_business() {
     let mut collector = collector(&[]);
     let id = id(AWAY, "192.0.2.10", 1);
-    collector.on_new(&news(id, 1), at(0));
-    collector.on_end(&news(id, 1), at(0));
+    collector.on_new(&report(id, 1), at(0));
+    collector.on_end(&report(id, 1), at(0));
     assert_eq!(collector.stats().connections, 0);
 
-    // Unless there are host endpoints; without a rule that decided they are not told all the same.
+    // Unless there are host endpoints; connections without a deciding rule are still not reported.
     let state = desired::HostEndpointState {
         endpoint: Arc::new(HostEndpoint { iface: Some("eth0".parse().unwrap()), ..HostEndpoint::default() }),
         ..<_>::default()
     };
     desire(&mut collector, &DesiredUpdate::HostEndpoint(HostEndpointName::new("h"), state));
-    collector.on_new(&news(id, 1), at(0));
+    collector.on_new(&report(id, 1), at(0));
     assert_eq!(collector.stats().connections, 1);
     assert_eq!(collector.take_events(at(1_000)), []);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
-    collector.on_end(&news(id, 1), at(3_000));
+    collector.on_end(&report(id, 1), at(3_000));
     let events = collector.take_events(at(3_000));
-    assert_eq!(told(&events), [(Stage::Ended, true)]);
+    assert_eq!(stages(&events), [(Stage::Ended, true)]);
     assert_eq!(events[0].flow.host.hits().count(), 1);
 }
 
@@ -363,12 +364,12 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
     let own = id(AWAY, NODE, 22);
     log(&mut collector, own, Verdict::Deny, Direction::Ingress, 0);
     log(&mut collector, own, Verdict::Deny, Direction::Ingress, 100);
-    // To a workload, forwarded: both that say something are counted.
+    // Forwarded to a workload: both reporting ends are counted.
     let forwarded = id(AWAY, DB, 80);
     let end_of_tier = tortie_rules::end_of_tier_prefix(Verdict::Pass, Direction::Ingress, &TierName::new("edge"));
     collector.on_packet(&LoggedPacket { id: forwarded, length: 60, by: Decision::Prefix(&end_of_tier) }, at(0));
     log(&mut collector, forwarded, Verdict::Allow, Direction::Ingress, 0);
-    collector.on_new(&news(forwarded, 3), at(10));
+    collector.on_new(&report(forwarded, 3), at(10));
     let mut aggregator = Aggregator::new(at(0), 100);
     for event in collector.take_events(at(1_000)) {
         aggregator.add(&event, |end| collector.describe(end));
@@ -402,7 +403,7 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
 }
 
 #[test]
-fn staged_policies_are_asked_as_if_they_were_in_force() {
+fn staged_policies_are_evaluated_as_if_they_were_in_force() {
     let mut collector = collector(&[RuleAction::Deny, RuleAction::Log]);
     let id = id(WEB, DB, 80);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
@@ -415,25 +416,25 @@ fn staged_policies_are_asked_as_if_they_were_in_force() {
             (staged.policy.name.to_string(), staged.direction, staged.verdict == tortie_evaluate::Verdict::Deny)
         })
         .collect();
-    let said = |name: &str, direction, denies| (name.to_owned(), direction, denies);
+    let expected = |name: &str, direction, denies| (name.to_owned(), direction, denies);
     assert_eq!(
         staged,
         [
-            said("s0", Direction::Egress, true),
-            said("s1", Direction::Egress, false),
-            said("s0", Direction::Ingress, true),
-            said("s1", Direction::Ingress, false),
+            expected("s0", Direction::Egress, true),
+            expected("s1", Direction::Egress, false),
+            expected("s0", Direction::Ingress, true),
+            expected("s1", Direction::Ingress, false),
         ]
     );
 }
 
 #[test]
-fn what_there_is_no_room_for_is_counted() {
+fn connections_beyond_the_limit_are_counted() {
     let mut collector = Collector { limits: Limits { connections: 1, rules: 10 }, ..collector(&[]) };
     log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
     log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
     assert_eq!((collector.stats().connections, collector.stats().no_room), (1, 1));
-    // Rules are counted all the same.
+    // Rules are counted nevertheless.
     let hits: u64 = collector.rules().iter().map(|(_, totals)| totals.hits).sum();
     assert_eq!(hits, 2);
     collector
@@ -442,8 +443,8 @@ fn what_there_is_no_room_for_is_counted() {
 }
 
 #[test]
-fn what_is_logged_by_its_decision_counts_as_what_is_logged_by_its_prefix() {
-    let tell = |by_decision: bool| {
+fn packets_logged_by_decision_and_by_prefix_count_equally() {
+    let run = |by_decision: bool| {
         let mut collector = collector(&[]);
         let tier = TierName::new("default");
         let policy = policy_id(PolicyKind::NetworkPolicy, "db");
@@ -461,9 +462,9 @@ fn what_is_logged_by_its_decision_counts_as_what_is_logged_by_its_prefix() {
         rules.sort_by_key(|(_, totals)| totals.hits);
         (collector.take_events(at(1000)), rules)
     };
-    let (told, rules) = tell(true);
-    assert_eq!((told.len(), rules.len()), (2, 2));
-    assert_eq!((told, rules), tell(false));
+    let (events, rules) = run(true);
+    assert_eq!((events.len(), rules.len()), (2, 2));
+    assert_eq!((events, rules), run(false));
 
     let mut collector = collector(&[]);
     collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Hit(None) }, at(0));
@@ -471,7 +472,7 @@ fn what_is_logged_by_its_decision_counts_as_what_is_logged_by_its_prefix() {
 }
 
 #[test]
-fn what_passed_a_packet_on_is_found_where_only_the_decision_is_logged() {
+fn passing_rules_are_found_where_only_the_decision_is_logged() {
     let mut collector = collector(&[]);
     let (admin, db) = (policy_id(PolicyKind::GlobalNetworkPolicy, "admin"), policy_id(PolicyKind::NetworkPolicy, "db"));
     let tier = |name: &str, policy: &PolicyId| TierPolicies {
@@ -504,13 +505,13 @@ fn what_passed_a_packet_on_is_found_where_only_the_decision_is_logged() {
     assert_eq!(log(&mut collector, &allow, 1), [], "the same once more");
     let hits: u64 = collector.rules().iter().filter(|(hit, _)| **hit == *passed).map(|(_, totals)| totals.hits).sum();
     assert_eq!(hits, 2);
-    // Policies were others when it was decided.
+    // Policies were different at the time of the decision.
     let deny = hit("default", &db, 1, Verdict::Deny);
     assert_eq!(log(&mut collector, &deny, 2), [(*deny).clone()]);
 }
 
 #[test]
-fn packets_of_a_policy_that_is_gone_are_still_known() {
+fn packets_of_a_removed_policy_are_still_attributed() {
     let mut collector = collector(&[]);
     let db = policy_id(PolicyKind::NetworkPolicy, "db");
     log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
@@ -552,7 +553,7 @@ fn services_are_named_by_where_a_connection_was_sent_to() {
         let packet = Packet::tcp((address(AWAY), source), (address(to), port)).unwrap();
         let sent_to = sent_to.map(|(to, port)| (address(to), Some(port)));
         let id = FlowId { packet, icmp_id: 0 };
-        collector.on_new(&ConnectionNews { sent_to, ..news(id, 1) }, at(0));
+        collector.on_new(&ConnectionReport { sent_to, ..report(id, 1) }, at(0));
         log(collector, id, Verdict::Allow, Direction::Ingress, 0);
         let events = collector.take_events(at(1_000));
         let service = events[0].flow.service.clone();
@@ -594,10 +595,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: a connection begins before it ends, what was told of its traffic adds up, and
-    /// nothing stays once nothing happens any more.
+    /// With any events in any order, a connection begins before it ends, its reported traffic adds
+    /// up, and no connection stays after the last event.
     #[test]
-    fn what_is_told_adds_up(steps in prop::collection::vec(step(), 0..60)) {
+    fn reported_traffic_adds_up(steps in prop::collection::vec(step(), 0..60)) {
         let mut collector = collector(&[RuleAction::Deny]);
         let mut aggregator = Aggregator::new(at(0), 1_000);
         let mut open: BTreeMap<u16, Traffic> = BTreeMap::new();
@@ -611,9 +612,9 @@ proptest! {
                     Stage::Started => prop_assert!(open.insert(port, event.since).is_none()),
                     Stage::Continues => *open.entry(port).or_default() += event.since,
                     Stage::Ended => {
-                        let mut told = open.remove(&port).unwrap_or_default();
-                        told += event.since;
-                        prop_assert_eq!(told, event.flow.traffic);
+                        let mut reported = open.remove(&port).unwrap_or_default();
+                        reported += event.since;
+                        prop_assert_eq!(reported, event.flow.traffic);
                     }
                 }
                 aggregator.add(&event, |_| Described::default());
@@ -628,12 +629,12 @@ proptest! {
                     let direction = if egress { Direction::Egress } else { Direction::Ingress };
                     log(&mut collector, id(WEB, DB, port), verdict, direction, now);
                 }
-                Step::New(port) => collector.on_new(&news(id(WEB, DB, port), packets), at(now)),
-                Step::End(port) => collector.on_end(&news(id(WEB, DB, port), packets), at(now)),
+                Step::New(port) => collector.on_new(&report(id(WEB, DB, port), packets), at(now)),
+                Step::End(port) => collector.on_end(&report(id(WEB, DB, port), packets), at(now)),
                 Step::Listing(ports) => {
                     collector.begin_listing();
                     for port in (0..4).filter(|port| ports & (1 << port) != 0) {
-                        collector.on_listed(&news(id(WEB, DB, port), packets), at(now));
+                        collector.on_listed(&report(id(WEB, DB, port), packets), at(now));
                     }
                     collector.end_listing(at(now));
                 }
@@ -657,7 +658,7 @@ proptest! {
 }
 
 #[test]
-fn requests_of_icmp_are_told_apart_by_their_id() {
+fn icmp_requests_are_distinguished_by_their_id() {
     let mut collector = collector(&[]);
     for icmp_id in [1, 2] {
         let payload = Payload::Icmp { icmp_type: 8, code: 0 };
@@ -667,7 +668,7 @@ fn requests_of_icmp_are_told_apart_by_their_id() {
     assert_eq!(collector.take_events(at(300)).len(), 2);
 }
 
-/// A pod that is there or gone, made from a name and with labels.
+/// Returns the update of a pod with labels and a generated name, which exists or is removed.
 fn made(name: &str, labels: &[(&str, &str)], exists: bool) -> Update {
     let endpoint = WorkloadEndpoint {
         iface: Some("cali1".parse().unwrap()),
@@ -697,7 +698,7 @@ fn ends_have_the_labels_that_all_of_them_had_in_an_interval() {
     let labels: Vec<_> = taken.iter().map(|taken| taken.source_labels.iter().collect::<Vec<_>>()).collect();
     assert_eq!(labels, [[("app", "web")]]);
     assert!(taken[0].destination_labels.is_empty());
-    // What was before does not matter any more.
+    // Labels of earlier intervals have no effect.
     count(&mut collector, &mut aggregator, 3, &[("v", "2")], 2_000);
     let taken = aggregator.take(at(3_000));
     assert_eq!(taken[0].source_labels.iter().collect::<Vec<_>>(), [("v", "2")]);
@@ -712,12 +713,12 @@ fn a_pod_that_is_gone_is_counted_where_it_was() {
     collector.on_update(&made("web", &labels, true));
     let id = id(WEB, DB, 5432);
     log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
-    collector.on_new(&news(id, 1), at(0));
+    collector.on_new(&report(id, 1), at(0));
     for event in collector.take_events(at(300)) {
         aggregator.add(&event, |end| collector.describe(end));
     }
     collector.on_update(&made("web", &labels, false));
-    collector.on_end(&news(id, 2), at(400));
+    collector.on_end(&report(id, 2), at(400));
     for event in collector.take_events(at(400)) {
         aggregator.add(&event, |end| collector.describe(end));
     }
@@ -726,7 +727,7 @@ fn a_pod_that_is_gone_is_counted_where_it_was() {
     assert_eq!((taken[0].started, taken[0].ended, taken[0].live), (1, 1, 1));
     assert_eq!(taken[0].source_labels.get("app"), Some("web"));
     let web = Name::Workload(key("web"));
-    // One that came back is what it is now; one that is gone for long is forgotten.
+    // A pod that is created again has its new labels; a pod that was removed long ago has none.
     collector.on_update(&made("web", &[], true));
     assert!(collector.describe(&web).labels.is_some_and(Labels::is_empty));
     collector.on_update(&made("web", &labels, false));

@@ -1,4 +1,4 @@
-//! What is kept of a connection.
+//! Kept state of a connection.
 
 use std::net::IpAddr;
 
@@ -6,17 +6,17 @@ use crate::flow::{End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Tr
 use crate::trail::Trail;
 use tortie_analysis::trace::ServicePortName;
 
-/// Whether the kernel tracks a connection.
+/// Conntrack state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InKernel {
-    /// Not that it was heard.
+    /// No conntrack event was received.
     No,
-    /// When this listing was the latest.
+    /// Tracked as of this listing.
     Yes { listing: u32 },
 }
 
 impl InKernel {
-    /// Whether it was tracked before a listing in which it was not.
+    /// Reports whether the connection was tracked before this listing and is missing from it.
     pub(super) fn is_missing(self, listing: u32) -> bool {
         matches!(self, Self::Yes { listing: seen } if seen != listing)
     }
@@ -28,7 +28,7 @@ pub(super) struct Tracked {
     pub(super) source: Name,
     pub(super) destination: Name,
     pub(super) sent_to: Option<(IpAddr, Option<u16>)>,
-    /// What was told of it; see [`Flow::service`].
+    /// The reported Service; see [`Flow::service`].
     pub(super) service: Option<ServicePortName>,
     pub(super) egress: Trail,
     pub(super) ingress: Trail,
@@ -37,16 +37,16 @@ pub(super) struct Tracked {
     started: Time,
     pub(super) last_seen: Time,
     pub(super) in_kernel: InKernel,
-    /// That it is new has been told.
-    pub(super) is_told: bool,
-    /// How often policy denied it.
+    /// True if the start is reported.
+    pub(super) is_reported: bool,
+    /// Number of denials by policy.
     pub(super) denials: u64,
     pub(super) traffic: Traffic,
-    /// What the kernel has counted.
+    /// Traffic as last counted by the kernel.
     counted: Traffic,
-    /// What was told before.
-    told_traffic: Traffic,
-    told_attempts: u64,
+    /// Traffic in the earlier events.
+    reported_traffic: Traffic,
+    reported_attempts: u64,
 }
 
 impl Tracked {
@@ -63,32 +63,32 @@ impl Tracked {
             started: now,
             last_seen: now,
             in_kernel: InKernel::No,
-            is_told: false,
+            is_reported: false,
             denials: 0,
             traffic: Traffic::default(),
             counted: Traffic::default(),
-            told_traffic: Traffic::default(),
-            told_attempts: 0,
+            reported_traffic: Traffic::default(),
+            reported_attempts: 0,
         }
     }
 
-    /// From here on it is another connection between the same addresses, which others may have by now.
+    /// Starts another connection with the same identity. The addresses may have other owners by now.
     pub(super) fn begin_again(&mut self, (source, destination): (End, End), now: Time) {
         self.source = source.name;
         self.destination = destination.name;
         self.service = None;
         self.started = now;
-        self.is_told = false;
+        self.is_reported = false;
         self.denials = 0;
         self.traffic = Traffic::default();
-        self.told_traffic = Traffic::default();
-        self.told_attempts = 0;
+        self.reported_traffic = Traffic::default();
+        self.reported_attempts = 0;
         if self.in_kernel != InKernel::No {
             self.counted = Traffic::default();
         }
     }
 
-    /// Takes what the kernel has counted so far; returns what is new in it.
+    /// Takes the kernel's current count; returns the increase.
     pub(super) fn count(&mut self, traffic: Traffic) -> Traffic {
         let since = traffic.since(self.counted);
         self.counted = traffic;
@@ -96,20 +96,20 @@ impl Tracked {
         since
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.traffic != self.told_traffic || self.attempts() != self.told_attempts
+    pub(super) fn has_unreported(&self) -> bool {
+        self.traffic != self.reported_traffic || self.attempts() != self.reported_attempts
     }
 
-    /// All of it has been told.
-    pub(super) fn told(&mut self) {
-        self.is_told = true;
-        self.told_traffic = self.traffic;
-        self.told_attempts = self.attempts();
+    /// Marks the whole state as reported.
+    pub(super) fn mark_reported(&mut self) {
+        self.is_reported = true;
+        self.reported_traffic = self.traffic;
+        self.reported_attempts = self.attempts();
     }
 
     pub(super) fn event(self, id: &FlowId, stage: Stage, at: Time) -> Event {
-        let since = self.traffic.since(self.told_traffic);
-        let attempts_since = self.attempts() - self.told_attempts;
+        let since = self.traffic.since(self.reported_traffic);
+        let attempts_since = self.attempts() - self.reported_attempts;
         Event { stage, at, flow: self.flow(id), since, attempts_since }
     }
 
@@ -131,7 +131,7 @@ impl Tracked {
         }
     }
 
-    /// What passed was decided about once.
+    /// Returns the number of decisions; one for an allowed connection.
     fn attempts(&self) -> u64 {
         self.denials.max(1)
     }

@@ -1,4 +1,4 @@
-//! The words of ipset about a line that it refuses.
+//! Error texts of ipset for refused lines.
 
 use tortie_net::IpSetName;
 use tortie_netfilter::MemberError;

@@ -1,9 +1,9 @@
-//! What `tests/kernel.rs` does not hold against a real kernel.
+//! Tests of behaviour that `tests/kernel.rs` does not compare with a real kernel.
 
 use super::*;
 
 #[test]
-fn restore_keeps_what_came_before_the_error() {
+fn restore_keeps_lines_before_the_error() {
     let mut kernel = FakeIpset::new();
     let result = kernel.restore("create a hash:ip\nadd a 10.0.0.1\nadd a 10.0.0.1\nadd a 10.0.0.2\nCOMMIT\n");
     let error = result.unwrap_err();

@@ -93,7 +93,7 @@ fn bitmaps() {
 }
 
 #[test]
-fn what_is_no_listing() {
+fn malformed_listings_are_rejected() {
     let error = |text: &str| read(text.as_bytes(), 9).1.unwrap_err().to_string();
     assert_eq!(error(""), "listing of cali40s:abc: no `Name:`");
     assert_eq!(error("Name: cali40s:abc\nType: hash:ip\n"), "listing of cali40s:abc: no `Header:`");

@@ -1,4 +1,4 @@
-//! Destroying sets that are no longer wanted, many at a time.
+//! Destruction of sets that are no longer desired, in batches.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use crate::plan::{CommandFailure, Plan, Report};
 use crate::progress::InFlight;
 use crate::sets::IpSets;
 
-/// A command that destroys sets should not take longer. The kernel takes some microseconds or some ten milliseconds for
-/// each, depending on its version.
+/// Intended maximum duration of a command that destroys sets. The kernel takes some microseconds or
+/// some ten milliseconds for each, depending on its version.
 const LONGEST_COMMAND: Duration = Duration::from_millis(50);
-/// A round of deletions ends after that many refused commands.
+/// Refused commands after which a round of deletions ends.
 const REFUSALS_PER_ROUND: u32 = 8;
 
 impl IpSets {
-    /// The next thing to do to get rid of sets that are no longer wanted: after all rules were
-    /// written, ask and carry out until it is [`Plan::Done`]. Each such round destroys a limited number of them;
-    /// [`Report::more`] says whether to come back.
+    /// Returns the next operation that destroys sets that are no longer desired. After all rules are
+    /// written, the caller executes plans until [`Plan::Done`]. Each such round destroys a limited number of sets;
+    /// [`Report::more`] is true if another round is needed.
     ///
-    /// A set that is still in use is not tried again before the sets are listed again.
+    /// A set that is still in use is retried only after the next listing.
     pub fn plan_deletions(&mut self, now: Duration) -> Plan {
         self.abandon(now);
         let deletion = *self.progress.deletion.get_or_insert_default();
@@ -44,7 +44,7 @@ impl IpSets {
         })
     }
 
-    /// Temporary sets first.
+    /// Returns the next batch, temporary sets first.
     fn next_to_destroy(&self) -> Vec<IpSetName> {
         let first_temporary = temporary_prefix(self.family);
         let temporaries = self.to_destroy.range(first_temporary..).take_while(|name| is_temporary(name, self.family));
@@ -52,7 +52,7 @@ impl IpSets {
         temporaries.chain(others).take(self.progress.batch.len()).copied().collect()
     }
 
-    /// `ipset restore` stops at the first line that is refused; what came before it took effect.
+    /// `ipset restore` stops at the first refused line; the lines before it took effect.
     pub(super) fn destroyed(&mut self, took: Duration, names: &[IpSetName], result: Result<(), CommandFailure>) {
         let mut deletion = self.progress.deletion.unwrap_or_default();
         let batch = &mut self.progress.batch;
@@ -86,16 +86,16 @@ impl IpSets {
         self.progress.deletion = Some(deletion);
     }
 
-    /// Puts a set aside that was not destroyed. Returns whether the kernel is known to be the reason.
+    /// Sets aside a set that was not destroyed. Returns true if the set is missing or still in use.
     fn refused(&mut self, name: &IpSetName, failure: &CommandFailure) -> bool {
-        if failure.says_no_such_set() {
+        if failure.is_no_such_set() {
             self.mark_absent(name);
             return true;
         }
-        tracing::debug!(set = %name, %failure, "IP set not destroyed; tried again after the next listing");
+        tracing::debug!(set = %name, %failure, "IP set not destroyed; retrying after the next listing");
         if self.to_destroy.remove(name) {
             self.not_destroyed.insert(*name);
         }
-        failure.says_in_use()
+        failure.is_in_use()
     }
 }

@@ -10,17 +10,18 @@ use super::{LIST_ATTEMPTS, pause};
 use crate::list::{Lines, ListError, ListReader, Listing};
 use crate::list_all::{AllReader, Event};
 use crate::plan::{CommandFailure, Plan};
-use crate::progress::{AllInFlight, Filed, InFlight, Reason, Round};
+use crate::progress::{AllInFlight, InFlight, PartialListing, Reason, Round};
 use crate::sets::{IpSets, Kernel, SetState};
 
-/// So many members are put aside before they are filed with their set.
+/// Number of members that are collected before they are stored with their set.
 const MEMBERS_AT_ONCE: usize = 1024;
-/// If more sets than that must be read, all are listed at once: a program for each costs more.
+/// Maximum number of sets that are listed one by one; above it, one listing of all sets costs less.
 const FEW_SETS: usize = 8;
 
 impl IpSets {
-    /// All sets at once cost a single program. If that takes long, because there are very many members or others' sets
-    /// are large, a background resync reads ours one by one, a few at a time, so that nothing else has to wait for it.
+    /// A listing of all sets needs a single process. If it takes long, because of very many members
+    /// or large sets of other programs, a background resync reads our sets one by one, a few at a
+    /// time, so that other work does not wait for it.
     pub(super) fn start_listing(&mut self, now: Duration, reason: Reason, all_failed: bool) -> Plan {
         let at_once = match reason {
             Reason::Check => self.must_read.len() > FEW_SETS,
@@ -28,68 +29,68 @@ impl IpSets {
             Reason::Full => true,
         };
         if reason == Reason::Background && !at_once && !all_failed {
-            // The machine may only have been busy: some resyncs later it is tried again.
+            // The machine may only have been busy: some resyncs later, all sets are listed at once again.
             self.progress.all_took /= 2;
         }
         if !at_once || all_failed {
             self.progress.in_flight = Some(InFlight::Names { reason, lines: Lines::default(), seen: BTreeSet::new() });
             return Plan::ListNames;
         }
-        let filed = Filed {
+        let partial = PartialListing {
             reader: AllReader::new(self.family),
             members: Vec::new(),
             seen: BTreeSet::new(),
             read: BTreeSet::new(),
-            // What is filed there from now on was removed and added while it was being read.
+            // Sets filed in `must_read` from now on were removed and added during the listing.
             owed: std::mem::take(&mut self.must_read),
         };
         self.progress.in_flight =
-            Some(InFlight::All(AllInFlight { reason, since: now, lines: Lines::default(), filed }));
+            Some(InFlight::All(AllInFlight { reason, since: now, lines: Lines::default(), partial }));
         Plan::ListAll
     }
 
     /// Takes a piece of the listing of all sets.
     pub(super) fn read_all(&mut self, all: &mut AllInFlight, chunk: &[u8]) {
-        let AllInFlight { lines, filed, .. } = all;
-        lines.push(chunk, |line| self.read_line(filed, line));
+        let AllInFlight { lines, partial, .. } = all;
+        lines.push(chunk, |line| self.read_line(partial, line));
     }
 
-    fn read_line(&mut self, filed: &mut Filed, line: &[u8]) {
+    fn read_line(&mut self, partial: &mut PartialListing, line: &[u8]) {
         let is_wanted = |name: &IpSetName| self.sets.get(name).is_some_and(|state| state.desired.is_some());
-        if let Some(event) = filed.reader.line(line, is_wanted) {
-            self.file(filed, event);
+        if let Some(event) = partial.reader.line(line, is_wanted) {
+            self.file(partial, event);
         }
     }
 
-    fn file(&mut self, filed: &mut Filed, event: Event) {
+    fn file(&mut self, partial: &mut PartialListing, event: Event) {
         match event {
             Event::Begin(name) => {
-                if filed.seen.contains(&name) {
-                    // No set is listed twice: one of them is a text that looks like a listing.
-                    filed.read.remove(&name);
+                if partial.seen.contains(&name) {
+                    // ipset lists no set twice: one of the two is a text that looks like a listing.
+                    partial.read.remove(&name);
                     self.must_read.insert(name);
                 }
                 if self.sets.get(&name).is_some_and(|state| state.desired.is_some()) {
                     self.expect_members(&name);
                 }
-                filed.seen.insert(name);
+                partial.seen.insert(name);
             }
             Event::Member(member) => {
-                filed.members.push(member);
-                if filed.members.len() >= MEMBERS_AT_ONCE {
-                    self.observe_members(filed);
+                partial.members.push(member);
+                if partial.members.len() >= MEMBERS_AT_ONCE {
+                    self.observe_members(partial);
                 }
             }
             Event::End { name, set_type, listing } => {
-                self.file_members(&name, set_type, &mut filed.members);
+                self.file_members(&name, set_type, &mut partial.members);
                 match listing {
                     Ok(_) if self.must_read.contains(&name) => {}
                     Ok(listing) => {
                         self.present(&name, listing);
-                        filed.read.insert(name);
+                        partial.read.insert(name);
                     }
                     Err(error) => {
-                        tracing::debug!(set = %name, %error, "IP set is listed again by itself");
+                        tracing::debug!(set = %name, %error, "reading the IP set again separately");
                         self.must_read.insert(name);
                     }
                 }
@@ -97,9 +98,9 @@ impl IpSets {
         }
     }
 
-    fn observe_members(&mut self, filed: &mut Filed) {
-        if let Some((name, set_type)) = filed.reader.current() {
-            self.file_members(name, set_type, &mut filed.members);
+    fn observe_members(&mut self, partial: &mut PartialListing) {
+        if let Some((name, set_type)) = partial.reader.current() {
+            self.file_members(name, set_type, &mut partial.members);
         }
     }
 
@@ -114,26 +115,26 @@ impl IpSets {
 
     /// Takes the end of the listing of all sets.
     pub(super) fn all_listed(&mut self, now: Duration, all: AllInFlight, result: Result<(), CommandFailure>) {
-        let AllInFlight { reason, since, lines, mut filed } = all;
+        let AllInFlight { reason, since, lines, mut partial } = all;
         let is_whole = lines.is_whole();
-        let result = result.and_then(|()| Ok(lines.finish(|line| self.read_line(&mut filed, line))?));
+        let result = result.and_then(|()| Ok(lines.finish(|line| self.read_line(&mut partial, line))?));
         match result {
             Ok(()) => {
-                if let Some(event) = filed.reader.finish(is_whole) {
-                    self.file(&mut filed, event);
+                if let Some(event) = partial.reader.finish(is_whole) {
+                    self.file(&mut partial, event);
                 }
                 self.progress.all_took = now.saturating_sub(since);
                 self.progress.all_failure = None;
                 self.may_read.clear();
-                self.sets_listed(reason, &filed.seen, &filed.read);
+                self.sets_listed(reason, &partial.seen, &partial.read);
             }
             Err(failure) => {
                 if self.progress.all_failure.as_ref() != Some(&failure) {
-                    tracing::warn!(%failure, "Listing all IP sets failed; reading those that are missing one by one");
+                    tracing::warn!(%failure, "listing all IP sets failed; reading the missing sets one by one");
                     self.progress.all_failure = Some(failure);
                 }
-                let Filed { reader, read, owed, .. } = filed;
-                // What was seen of the last one may not be all of it.
+                let PartialListing { reader, read, owed, .. } = partial;
+                // The last set may be incomplete.
                 let doubtful = reader.current().map(|(name, _)| *name);
                 let unread = owed.into_iter().chain(doubtful).filter(|name| !read.contains(name));
                 self.must_read.extend(unread);
@@ -150,12 +151,12 @@ impl IpSets {
         self.sets_listed(reason, listed, &read);
     }
 
-    /// All sets that exist were `listed`; of these some were `read` as well.
+    /// Takes the names of all sets (`listed`), and of those among them that were `read` with their members.
     fn sets_listed(&mut self, reason: Reason, listed: &BTreeSet<IpSetName>, read: &BTreeSet<IpSetName>) {
         if self.progress.listing == Some(reason) {
             self.progress.listing = None;
         }
-        self.progress.known = true;
+        self.progress.has_listed = true;
         if let Some(round) = &mut self.progress.round {
             round.names_failures = 0;
             round.names_failure = None;
@@ -165,7 +166,7 @@ impl IpSets {
             self.may_read.clear();
         }
         if reread {
-            // What is known of sets on their way out is not kept up to date any longer.
+            // The state of sets that are no longer desired is not maintained from here on.
             self.sets.retain(|_, state| state.desired.is_some());
         }
         let queued: BTreeSet<IpSetName> = self.may_read.iter().copied().collect();
@@ -174,7 +175,7 @@ impl IpSets {
             self.mark_absent(name);
         }
         for name in listed.difference(read) {
-            // Of sets that are not wanted, only the names are known.
+            // Only the names of undesired sets are known.
             let Some(state) = self.sets.get_mut(name) else { continue };
             if reason == Reason::Full || state.kernel == Kernel::Absent {
                 state.kernel = Kernel::Unread;
@@ -192,10 +193,10 @@ impl IpSets {
     }
 
     pub(super) fn names_failed(&mut self, now: Duration, failure: CommandFailure) {
-        let known = self.progress.known;
+        let has_listed = self.progress.has_listed;
         if let Some(round) = &mut self.progress.round {
             round.names_failures += 1;
-            if round.names_failures < Round::names_attempts(known) {
+            if round.names_failures < Round::names_attempts(has_listed) {
                 round.wait_until = now + pause(round.names_failures);
             }
             round.names_failure = Some(failure);
@@ -237,7 +238,7 @@ impl IpSets {
         self.present(name, listing);
     }
 
-    /// The members of a set are about to be read.
+    /// Prepares a set for a listing of its members.
     fn expect_members(&mut self, name: &IpSetName) {
         if let Some(state) = self.sets.get_mut(name) {
             state.kernel = Kernel::Unread;
@@ -246,7 +247,7 @@ impl IpSets {
         self.reconsider(name);
     }
 
-    /// A set was read to its end.
+    /// Records that a set was read to its end.
     fn present(&mut self, name: &IpSetName, listing: Listing) {
         if let Some(state) = self.sets.get_mut(name) {
             state.kernel = Kernel::Present(listing);
@@ -263,7 +264,7 @@ impl IpSets {
         state.health.list_failures += 1;
         let failures = state.health.list_failures;
         state.health.last = Some(failure);
-        state.members.forget_observed();
+        state.members.clear_observed();
         if failures < LIST_ATTEMPTS {
             self.must_read.insert(*name);
             self.fail(now + pause(failures));
@@ -284,7 +285,7 @@ impl IpSets {
                 self.sets.remove(name);
             } else {
                 state.kernel = Kernel::Absent;
-                state.members.forget_observed();
+                state.members.clear_observed();
                 state.health.list_failures = 0;
                 state.health.swap_refused = false;
             }

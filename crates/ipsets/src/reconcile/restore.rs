@@ -1,4 +1,4 @@
-//! Writing: which sets go into the next restore, and what a failure of it means.
+//! Writing: choice of the sets for the next restore, and handling of its failures.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tortie_net::IpSetName;
 use super::{QUICK_ATTEMPTS, WHOLE_ATTEMPTS, pause, set_pause};
 use crate::names::temporary_name;
 use crate::plan::{CommandFailure, Plan};
-use crate::progress::{Group, InFlight, Reason, Touched};
+use crate::progress::{Group, InFlight, Reason, WrittenSets};
 use crate::sets::{IpSets, Kernel, Need};
 use crate::write::RestoreText;
 
@@ -30,7 +30,7 @@ impl IpSets {
             let mut text = RestoreText::new(self.family, self.config.members_per_restore);
             for name in group.names {
                 if text.is_full() {
-                    // The rest stays dirty and comes with one of the next.
+                    // The remaining sets stay dirty and are part of a later restore.
                     break;
                 }
                 let needs_swap = self.sets.get(&name).is_some_and(|state| state.need(self.family) == Need::Swap);
@@ -42,10 +42,10 @@ impl IpSets {
                 }
                 self.reconsider(&name);
             }
-            // Nothing may be needed of any of them after all.
-            let Some((text, touched)) = text.finish() else { continue };
-            tracing::debug!(family = ?self.family, sets = touched.names().count(), bytes = text.len(), "writing IP sets");
-            self.progress.in_flight = Some(InFlight::Restore { touched, failures: group.failures });
+            // Possibly none of them needs a write after all.
+            let Some((text, written_sets)) = text.finish() else { continue };
+            tracing::debug!(family = %self.family, sets = written_sets.names().count(), bytes = text.len(), "writing IP sets");
+            self.progress.in_flight = Some(InFlight::Restore { written_sets, failures: group.failures });
             return Some(Plan::Restore(text));
         }
     }
@@ -65,7 +65,7 @@ impl IpSets {
         if !names.is_empty() {
             return Next::Group(Group { names, failures: 0 });
         }
-        // Only sets that failed are left; each is tried alone.
+        // Only failed sets are left; each is written alone.
         let health = |name| self.sets.get(name).map(|state| &state.health);
         let next = self
             .dirty
@@ -90,26 +90,26 @@ impl IpSets {
         }
     }
 
-    pub(super) fn restored(&mut self, touched: Touched) {
-        for name in touched.names() {
+    pub(super) fn restored(&mut self, written_sets: WrittenSets) {
+        for name in written_sets.names() {
             if let Some(state) = self.sets.get_mut(name) {
                 state.health = Default::default();
             }
         }
-        self.to_destroy.extend(touched.into_temporaries());
+        self.to_destroy.extend(written_sets.into_temporaries());
     }
 
     pub(super) fn restore_failed(
         &mut self,
         now: Duration,
-        touched: &Touched,
+        written_sets: &WrittenSets,
         group_failures: u32,
         failure: CommandFailure,
     ) {
         self.fail(now);
         // Some of the lines may have taken effect.
         self.progress.want_listing(Reason::Check);
-        let names: Vec<IpSetName> = touched.names().copied().collect();
+        let names: Vec<IpSetName> = written_sets.names().copied().collect();
         for name in &names {
             match self.sets.get_mut(name) {
                 Some(state) if state.desired.is_some() => {
@@ -124,7 +124,7 @@ impl IpSets {
         }
         let culprit = match &names[..] {
             [only] => Some(only),
-            _ => failure.line().and_then(|line| touched.at_line(line)),
+            _ => failure.line().and_then(|line| written_sets.at_line(line)),
         };
         let Some(culprit) = culprit.copied() else {
             let failures = (group_failures + 1).min(WHOLE_ATTEMPTS);
@@ -138,12 +138,12 @@ impl IpSets {
             let health = &mut state.health;
             health.failures += 1;
             health.retry_at = now + set_pause(health.failures);
-            health.swap_refused |= failure.says_types_differ();
+            health.swap_refused |= failure.is_type_mismatch();
             health.last = Some(failure);
         }
         let others = names.into_iter().filter(|name| *name != culprit).collect();
         if let Some(round) = &mut self.progress.round {
-            // In halves, lest many culprits cost as many readings of all the others.
+            // In halves, so that many refused sets do not cause as many reads of all the others.
             round.retry(others, group_failures, true);
         }
     }

@@ -41,7 +41,7 @@ fn ids_that_no_name_can_be_made_of_are_refused() {
 }
 
 #[test]
-fn ids_that_share_a_name_are_told_apart() {
+fn ids_with_the_same_name_are_distinguished() {
     let mut sets = sets();
     let first = id("s:0123456789012345678901234-first");
     let second = id("s:0123456789012345678901234-second");

@@ -40,7 +40,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Want(port) => {
-                    members.want(Member::Port(port));
+                    members.add_desired(Member::Port(port));
                     desired.insert(port);
                 }
                 Op::Unwant(port) => {
@@ -56,7 +56,7 @@ proptest! {
                     desired.clear();
                 }
                 Op::ForgetObserved => {
-                    members.forget_observed();
+                    members.clear_observed();
                     observed.clear();
                 }
                 Op::ExpectObserved => {
@@ -99,9 +99,9 @@ fn every_type_has_its_table() {
 }
 
 #[test]
-fn emptied_tables_give_their_memory_back() {
+fn emptied_tables_release_their_memory() {
     let mut tracker: Tracker<u16> = Tracker::default();
-    (0..10_000).for_each(|n| tracker.want(n));
+    (0..10_000).for_each(|n| tracker.add_desired(n));
     tracker.expect_observed();
     (0..10_000).for_each(|n| tracker.observe(n));
     tracker.tidy();

@@ -1,4 +1,4 @@
-//! What the tests against the fake kernel share.
+//! Common parts of the tests against the fake kernel.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::time::Duration;

@@ -32,7 +32,7 @@ fn without_any_rules_the_installed_iptables_counts() {
     assert_eq!(detect_backend(&nft), Backend::Nft);
     assert_eq!(detect_backend(&version("iptables v1.8.9 (legacy)\n")), Backend::Legacy);
     assert_eq!(detect_backend(&version("iptables v1.6.1\n")), Backend::Legacy);
-    // It says nothing where there are rules.
+    // The installed implementation is irrelevant if there are rules.
     let tie = BackendProbe { nft_all: [ONE_RULE, b""], legacy_all: [b"", ONE_RULE], ..nft };
     assert_eq!(detect_backend(&tie), Backend::Legacy);
     let more = BackendProbe { nft_all: [ONE_RULE, b""], ..version("iptables v1.8.9 (legacy)\n") };

@@ -1,4 +1,4 @@
-//! The words of `iptables-restore` about a line that it refuses.
+//! Error texts of `iptables-restore` for refused lines.
 
 use crate::{ChainName, CommandError};
 
@@ -42,7 +42,7 @@ pub(super) enum Refused {
     UnknownTarget(String),
     #[error("Too many links")]
     Loop,
-    /// As a test asks for.
+    /// Injected by a test.
     #[error("{0} is refused")]
     Injected(String),
 }

@@ -71,8 +71,8 @@ impl FakeRule {
         self.target.as_ref()
     }
 
-    /// Whether two rules are the same to `iptables -D`.
-    pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
+    /// Reports whether two rules are equal to `iptables -D`.
+    pub(super) fn has_same_text(&self, other: &Self) -> bool {
         self.words == other.words
     }
 
@@ -98,7 +98,7 @@ fn basic_value(at: usize, value: &str) -> String {
 
 type Spelling = fn(&str) -> String;
 
-/// How some options are printed, and their values.
+/// Returns the printed spelling of some options, and of their values.
 fn respelt(option: &str) -> Option<(&'static str, Spelling)> {
     match option {
         "--set-mark" => Some(("--set-xmark", hexadecimal)),
@@ -136,8 +136,8 @@ impl fmt::Display for FakeRule {
     }
 }
 
-/// Splits a line as `iptables-restore` does: at spaces outside double quotes; a backslash takes the
-/// next character as it is.
+/// Splits a line like `iptables-restore`: at spaces outside double quotes; a backslash escapes the
+/// next character.
 pub(super) fn split(line: &str) -> Result<Vec<String>, Refused> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;

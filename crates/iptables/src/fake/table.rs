@@ -52,7 +52,7 @@ struct Transaction {
     replaced: usize,
     rules: usize,
     chains: usize,
-    /// The number of references to each chain, as long as it is known.
+    /// The number of references to each chain, if known.
     references: Option<BTreeMap<String, usize>>,
 }
 
@@ -70,7 +70,7 @@ impl FakeKernel {
                 return Err((done, exit(2, text)));
             }
         }
-        // What was not committed has no effect.
+        // Uncommitted commands have no effect.
         Ok(done)
     }
 
@@ -96,7 +96,7 @@ impl FakeKernel {
             done.0 += 1;
             let before = self.tables.get(&transaction.table.table);
             if transaction.rules > 0 || before.map(ToString::to_string) != Some(transaction.table.to_string()) {
-                // What changes nothing is not counted.
+                // A transaction without a change is not counted.
                 self.generation = self.generation.wrapping_add(1);
             }
             done.1 += transaction.rules;
@@ -187,7 +187,7 @@ impl Transaction {
             }
             ("-D" | "--delete", None) => {
                 let rules = &mut self.table.chain_mut(name)?.rules;
-                let at = rules.iter().position(|other| other.says_the_same_as(&rule));
+                let at = rules.iter().position(|other| other.has_same_text(&rule));
                 rules.remove(at.ok_or(Refused::NoSuchRule)?);
             }
             (command, _) => return Err(Refused::UnknownCommand(command.to_owned())),
@@ -228,7 +228,7 @@ impl FakeTable {
         self.chains.get_mut(name).ok_or_else(|| Refused::UnknownChain(name.to_owned()))
     }
 
-    /// Makes a chain, or empties it.
+    /// Creates or empties a chain.
     fn declare(&mut self, name: &str) -> Result<(), Refused> {
         if name.is_empty() || name.len() > ChainName::MAX_LEN {
             return Err(Refused::InvalidChainName(name.to_owned()));
@@ -265,7 +265,7 @@ impl FakeTable {
         references
     }
 
-    /// Chains must not lead back to themselves.
+    /// Checks that the chains form no loop.
     fn check_loops(&self) -> Result<(), Refused> {
         let mut finished = BTreeSet::new();
         for start in self.chains.keys() {

@@ -56,7 +56,7 @@ fn without_noflush_the_table_is_wiped() {
 }
 
 #[test]
-fn what_the_kernel_refuses() {
+fn invalid_rules_are_refused() {
     for bad in [
         "-A FORWARD -j missing",
         "-A FORWARD -g ACCEPT",
@@ -85,7 +85,7 @@ fn what_the_kernel_refuses() {
 }
 
 #[test]
-fn nft_deletes_only_what_was_not_referenced_before() {
+fn nft_deletes_only_chains_not_referenced_before() {
     let setup = "*filter\n:a - -\n:b - -\n-A a -j b\nCOMMIT\n";
     let delete = "*filter\n:a - -\n:b - -\n--delete-chain b\nCOMMIT\n";
     kernel(Backend::Legacy, setup).restore(&noflush(), delete).expect("not referenced any more");

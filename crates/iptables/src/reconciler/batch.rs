@@ -1,4 +1,4 @@
-//! The text that takes the kernel from what was observed to what is wanted.
+//! Input of `iptables-restore` that changes the observed state to the desired state.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use crate::reconciler::{Item, Reconciler};
 use crate::{Backend, ChainName, HookedChain, RenderedChain, Renderer, RuleTag, Table, is_own_chain};
 
-/// One input for `iptables-restore`, and what holds once it was accepted.
+/// One input for `iptables-restore`, and its effects.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) text: String,
@@ -14,15 +14,15 @@ pub(super) struct Batch {
     pub(super) effects: Effects,
 }
 
-/// What a batch makes of the kernel's state.
+/// State of the written chains after an accepted batch.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// The rules that a chain has then; `None` if it is gone.
+    /// The rules of each chain; `None` if it is deleted.
     pub(super) chains: Vec<(ChainName, Option<Vec<RuleTag>>)>,
     pub(super) hooks: Vec<(ChainName, HookedChain)>,
 }
 
-/// Text for `iptables-restore`. A transaction without lines leaves no trace in it.
+/// Text for `iptables-restore`. It contains no transaction without lines.
 #[derive(Debug)]
 pub(super) struct RestoreText {
     table: Table,
@@ -56,7 +56,7 @@ impl RestoreText {
         self.lines += 1;
     }
 
-    /// Declares a chain: it exists from then on, and is empty.
+    /// Declares a chain, which creates or empties it.
     fn declare(&mut self, chain: ChainName) {
         self.line(format_args!(":{chain} - -"));
     }
@@ -69,7 +69,7 @@ impl RestoreText {
     }
 }
 
-/// A chain to be written, with what is in the kernel in its place.
+/// A chain to be written, and its content in the kernel.
 struct ChainWrite<'a> {
     name: ChainName,
     rules: &'a RenderedChain,
@@ -77,10 +77,10 @@ struct ChainWrite<'a> {
 }
 
 impl Reconciler {
-    /// Everything that is to be written, or what of it is in `scope`, which must be sorted.
+    /// Returns all pending writes, or those in `scope`, which must be sorted.
     ///
-    /// With a scope, what leads to a chain that does not exist and is not in scope leads to a
-    /// stand-in at first.
+    /// With a scope, a jump to a chain that is missing and not in scope leads to a stand-in at
+    /// first.
     pub(super) fn batch(&self, scope: Option<&[Item]>) -> Batch {
         let in_scope =
             |item: Item| !self.is_left_alone(item) && scope.is_none_or(|items| items.binary_search(&item).is_ok());
@@ -100,7 +100,7 @@ impl Reconciler {
             .pending_removals()
             .filter(|(name, _)| in_scope(Item::Delete(**name)))
             .partition(|(name, _)| self.is_undeletable(**name));
-        // What cannot be deleted is at least emptied.
+        // Chains that cannot be deleted are at least emptied.
         let emptied = given_up.into_iter().filter(|(_, rules)| !rules.is_empty()).map(|(name, _)| *name);
         let emptied: Vec<ChainName> = emptied.collect();
         let deletes: Vec<ChainName> = deletes.into_iter().map(|(name, _)| *name).collect();
@@ -113,16 +113,16 @@ impl Reconciler {
             effects.chains.push((write.name, Some(tags(write.rules))));
         }
         effects.chains.extend(emptied.iter().map(|name| (*name, Some(Vec::new()))));
-        for (name, hook, seen) in self.misplaced_hooks() {
+        for (name, hook, observed) in self.misplaced_hooks() {
             let exists = |chain: &ChainName| self.chains.observed(chain).is_some() || writes.contains_key(chain);
             if in_scope(Item::Hook(name)) && hook.targets().iter().all(exists) {
                 let by_number = self.faults.hooks_by_number.contains(&name);
-                hook.write(&seen, self.config.insert_mode, by_number, &mut out);
-                effects.hooks.push((name, hook.result(&seen, self.config.insert_mode)));
+                hook.write(&observed, self.config.insert_mode, by_number, &mut out);
+                effects.hooks.push((name, hook.result(&observed, self.config.insert_mode)));
             }
         }
         if self.config.backend == Backend::Nft {
-            // It refuses to delete what was referenced when the transaction began.
+            // It refuses to delete chains that were referenced when the transaction began.
             out.commit();
             deletes.iter().for_each(|name| out.declare(*name));
         }
@@ -134,7 +134,7 @@ impl Reconciler {
         Batch { text: out.text, lines: out.lines, effects }
     }
 
-    /// Stand-ins for the chains that `writes` lead to and that would not exist otherwise.
+    /// Returns stand-ins for targets of `writes` that would not exist otherwise.
     fn missing_targets(&self, writes: &BTreeMap<ChainName, ChainWrite<'_>>) -> Vec<(ChainName, RenderedChain)> {
         let targets = writes.values().flat_map(|write| write.rules.targets());
         let mut missing: Vec<ChainName> = targets
@@ -157,13 +157,13 @@ impl Reconciler {
     ) {
         let rewritten = writes.values().filter(|write| !self.writes_deltas(write));
         let mut declared: Vec<ChainName> = rewritten.map(|write| write.name).collect();
-        // Emptying what will be deleted cuts the references between the chains to delete.
+        // Emptying the chains to delete removes the references between them.
         declared.extend(emptied.iter().chain(deletes));
         declared.sort_unstable();
         declared.iter().for_each(|name| out.declare(*name));
     }
 
-    /// Whether a chain is changed rule by rule instead of being emptied and filled again, as needed
+    /// Reports whether a chain is changed rule by rule instead of being emptied and refilled. The latter is needed
     /// for iptables-nft before 1.8.3, which miscounts from the second replacement on
     /// (<https://bugzilla.netfilter.org/show_bug.cgi?id=1348>).
     fn writes_deltas(&self, write: &ChainWrite<'_>) -> bool {
@@ -192,7 +192,7 @@ impl Batch {
     }
 }
 
-/// How the rules of a chain will read back.
+/// Returns the tags with which the rules of a chain read back.
 pub(super) fn tags(rules: &RenderedChain) -> Vec<RuleTag> {
     rules.hashes().map(RuleTag::Ours).collect()
 }

@@ -17,7 +17,7 @@ pub enum TableError {
         #[source]
         error: CommandError,
     },
-    /// The table cannot be written, whatever is tried.
+    /// The table cannot be written, after all attempts.
     #[error("cannot write {family} table {table}")]
     Restore {
         /// The table.
@@ -28,7 +28,8 @@ pub enum TableError {
         #[source]
         error: CommandError,
     },
-    /// The kernel refuses a chain that nothing can stand in for. Everything else was written.
+    /// The kernel refuses a chain that has no stand-in, or whose stand-in it refuses as well.
+    /// Everything else was written.
     #[error("the kernel refuses chain {chain} in {family} table {table}")]
     Refused {
         /// The table.
@@ -41,8 +42,8 @@ pub enum TableError {
         #[source]
         error: CommandError,
     },
-    /// A hook leads to a chain that is not defined. Nothing was written.
-    #[error("a hook in {family} table {table} leads to chain {chain}, which is not defined")]
+    /// A hook refers to a chain that is not defined. Nothing was written.
+    #[error("a hook in {family} table {table} refers to chain {chain}, which is not defined")]
     Undefined {
         /// The table.
         table: Table,

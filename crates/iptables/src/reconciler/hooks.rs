@@ -1,19 +1,19 @@
-//! Rules of ours in chains that are not ours: the places where the kernel enters our chains.
+//! Hooks: our rules in chains that are not ours, from which packets reach our chains.
 
 use crate::reconciler::batch::RestoreText;
 use crate::{ChainName, HookPosition, HookedChain, HookedRule, RenderedChain, Renderer, Rule, RuleTag, is_own_chain};
 
-/// Where inserted rules go (`ChainInsertMode`).
+/// Position of inserted rules (`ChainInsertMode`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InsertMode {
-    /// Before everybody else's rules.
+    /// Before the rules of other programs.
     #[default]
     Insert,
-    /// After everybody else's rules.
+    /// After the rules of other programs.
     Append,
 }
 
-/// The rules wanted in one such chain.
+/// Desired rules in one such chain.
 #[derive(Clone, Debug)]
 pub(super) struct Hook {
     chain: ChainName,
@@ -34,7 +34,7 @@ impl Hook {
         Self { chain, inserted, appended }
     }
 
-    /// Replaces the rules at one of the two positions. Returns whether that changes the chain.
+    /// Replaces the rules at one of the two positions. Returns whether the chain changes.
     pub(super) fn set(&mut self, position: HookPosition, rules: Vec<Rule>, renderer: &mut Renderer) -> bool {
         let rendered = renderer.hook(self.chain, position, &rules);
         let slot = match position {
@@ -46,7 +46,7 @@ impl Hook {
         changed
     }
 
-    /// Renders all rules again. Returns whether that changes the chain.
+    /// Renders all rules again. Returns whether the chain changes.
     pub(super) fn render(&mut self, renderer: &mut Renderer) -> bool {
         let inserted = std::mem::take(&mut self.inserted.rules);
         let appended = std::mem::take(&mut self.appended.rules);
@@ -54,7 +54,7 @@ impl Hook {
         self.set(HookPosition::Append, appended, renderer) || changed
     }
 
-    /// The chains of ours that are entered here, once per rule.
+    /// Returns the targets that are ours, once per rule.
     pub(super) fn targets(&self) -> Vec<ChainName> {
         let rules = self.inserted.rules.iter().chain(&self.appended.rules);
         rules.filter_map(Rule::target).filter(|name| is_own_chain(name.as_str())).collect()
@@ -64,7 +64,7 @@ impl Hook {
         self.inserted.rules.len() + self.appended.rules.len()
     }
 
-    /// What the chain looks like once our rules stand where they belong among `foreign` others.
+    /// Returns the chain with our rules in their place among `foreign` others.
     fn expected(&self, foreign: usize, mode: InsertMode) -> HookedChain {
         let first_inserted = match mode {
             InsertMode::Insert => 0,
@@ -80,31 +80,31 @@ impl Hook {
         HookedChain { len: foreign + rules.len(), ours: rules }
     }
 
-    /// The chain after [`write`](Self::write) brought `seen` to what is wanted.
-    pub(super) fn result(&self, seen: &HookedChain, mode: InsertMode) -> HookedChain {
-        self.expected(seen.foreign(), mode)
+    /// Returns the chain after [`write`](Self::write) brought `observed` in sync.
+    pub(super) fn result(&self, observed: &HookedChain, mode: InsertMode) -> HookedChain {
+        self.expected(observed.foreign(), mode)
     }
 
-    /// Whether `seen` is as wanted; the others' rules may be any and any number.
-    pub(super) fn is_in_place(&self, seen: &HookedChain, mode: InsertMode) -> bool {
+    /// Reports whether `observed` is in sync, regardless of the rules of other programs.
+    pub(super) fn is_in_place(&self, observed: &HookedChain, mode: InsertMode) -> bool {
         let place = |rule: &HookedRule| (rule.position, rule.tag);
-        let expected = self.expected(seen.foreign(), mode);
-        expected.ours.iter().map(place).eq(seen.ours.iter().map(place))
+        let expected = self.expected(observed.foreign(), mode);
+        expected.ours.iter().map(place).eq(observed.ours.iter().map(place))
     }
 
-    /// Writes the lines that bring `seen` to what is wanted, without touching others' rules.
+    /// Writes the lines that bring `observed` in sync and leave rules of other programs unchanged.
     ///
-    /// All rules of ours are removed and put back. They are removed by value, because a number may
-    /// mean another rule by the time it is used; `by_number` is for when that does not work.
-    pub(super) fn write(&self, seen: &HookedChain, mode: InsertMode, by_number: bool, out: &mut RestoreText) {
+    /// All rules of ours are removed and added again. They are removed by value, because a number may
+    /// mean another rule by the time it is used; `by_number` is for the case that this fails.
+    pub(super) fn write(&self, observed: &HookedChain, mode: InsertMode, by_number: bool, out: &mut RestoreText) {
         let chain = self.chain;
-        // Numbers first and from the end, so that each still holds when it is used.
-        for rule in seen.ours.iter().rev() {
+        // Numbers first and from the end, so that each is still valid when it is used.
+        for rule in observed.ours.iter().rev() {
             if by_number || rule.text.is_none() {
                 out.line(format_args!("-D {chain} {}", rule.position + 1));
             }
         }
-        for text in seen.ours.iter().filter_map(|rule| rule.text.as_deref()) {
+        for text in observed.ours.iter().filter_map(|rule| rule.text.as_deref()) {
             if !by_number {
                 out.line(format_args!("-D {chain} {text}"));
             }
@@ -125,7 +125,7 @@ impl Hook {
 }
 
 impl HookedChain {
-    /// The number of rules in it that are not ours.
+    /// Returns the number of rules that are not ours.
     #[must_use]
     pub fn foreign(&self) -> usize {
         self.len - self.ours.len()

@@ -1,19 +1,19 @@
-//! Finding the chain at fault when the kernel refuses a change, so that one bad chain does not keep
-//! everything else from being programmed.
+//! Isolation of the chain at fault when the kernel refuses a change, so that one refused chain does
+//! not block all others.
 //!
-//! A restore is all or nothing. When it keeps failing, what it would change is halved until the
-//! culprit is alone; every half that is accepted is in the kernel by then. If the culprit has
-//! [openings](Rule::opens), as many of them as the kernel takes are kept, and those that it has
-//! already; otherwise, or if nothing of it is accepted, a stand-in that drops takes its place. If
-//! not even that is accepted, the kernel keeps what it has.
+//! A restore is all or nothing. When it keeps failing, the pending changes are halved until the
+//! culprit is alone; every accepted half is in the kernel by then. If the culprit has
+//! [openings](Rule::opens), the openings that the kernel accepts are kept, and those that it has
+//! already. Otherwise, or if the kernel accepts no part of the chain, a stand-in that drops takes
+//! its place. If the stand-in is refused as well, the kernel keeps its state.
 //!
-//! A culprit is tried again with growing pauses, and at once when something that it depends on has
-//! changed. Only a restore of the chain alone that was refused counts as an attempt.
+//! A culprit is retried with growing pauses, and immediately when something on which it depends has
+//! changed. Only a refused restore of the chain alone counts as an attempt.
 //!
-//! During the search, which takes a few restores, chains that were not tried yet stay as they are in
-//! the kernel. Where there is none, a stand-in that drops comes first if something already leads
-//! there, and a hook is not put in place before what it leads to exists: nothing is open in between
-//! that was closed before, and nothing that is new.
+//! During the search, which takes a few restores, untried chains stay as they are in the kernel. If
+//! such a chain is missing and a rule already jumps to it, a stand-in that drops is written first.
+//! A hook is written only after its target exists. So no closed path opens in the meantime, nor a
+//! new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use crate::{
     Chain, ChainName, ChainProblem, CommandError, InPlace, IpSetName, Match, Refusal, Renderer, Rule, RuleHash,
 };
 
-/// How often a single item is tried before it is found guilty: others may interfere, too.
+/// Attempts for a single item before it counts as refused, since other programs may interfere.
 const TRIES: u32 = 3;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause between two attempts. A chain that the kernel would accept again is back after it at the latest,
-/// if the next plan is asked for when it is wanted.
+/// Maximum pause between two attempts. If the caller requests plans on time, a chain that the
+/// kernel accepts again is back within this time.
 const LAST_RETRY: Duration = Duration::from_secs(20);
 
-/// Whether a failure may be due to what was to be written. That the lock was held, or that the program
-/// could not run or was killed, is no chain's fault.
+/// Reports whether the written text may be the cause of a failure. A held lock, or a program that
+/// could not run or was killed, is not the fault of a chain.
 pub(super) fn may_be_a_chains_fault(error: &CommandError) -> bool {
     match error {
         CommandError::Exit { code: Some(_), stderr } => !stderr.contains("xtables lock"),
@@ -45,31 +45,33 @@ pub(super) fn may_be_a_chains_fault(error: &CommandError) -> bool {
 #[derive(Debug)]
 pub(super) struct Quarantined {
     error: CommandError,
-    /// How often it was tried alone and refused, since something that it depends on has changed.
+    /// Number of refused attempts alone, since the last change of something on which it depends.
     attempts: u32,
     retry_at: Duration,
-    /// Being tried again right now.
+    /// True during a retry.
     on_trial: bool,
     certainty: Certainty,
-    /// What was refused: the hash of its last rule, which covers all others.
+    /// Hash of the last rule of the refused version, which covers all others.
     refused: Option<RuleHash>,
     content: Content,
-    /// Goes on right now.
+    /// Search in progress.
     search: Option<Search>,
 }
 
-/// How certain it is that an item was refused for what it is, and not because the program failed whatever it was given.
+/// Certainty that an item was refused for its content, and not because the program failed with any
+/// input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certainty {
-    /// Nothing has been accepted since.
+    /// The kernel has accepted nothing since.
     Unproven,
-    /// Something was: the item is tried once more at once. If it is refused again, what takes its place stays.
+    /// The kernel has accepted other changes since: the item is retried once immediately. If it is
+    /// refused again, its replacement stays.
     Doubted,
-    /// It was refused while other things were accepted.
+    /// The item was refused while other changes were accepted.
     Proven,
 }
 
-/// What is wanted in the kernel while an item is in quarantine.
+/// Desired content of the kernel while an item is in quarantine.
 #[derive(Clone, Debug)]
 enum Content {
     StandIn,
@@ -80,34 +82,34 @@ enum Content {
 /// A search for the items at fault.
 #[derive(Debug)]
 pub(super) struct Isolation {
-    /// What is still to be tried, the last group first; each is sorted and refused as a whole, or
+    /// Groups still to be tried, the last one first. Each is sorted, and was refused as a whole or
     /// not tried yet.
     pub(super) groups: Vec<Vec<Item>>,
-    /// How often the last group was tried in vain. Only counted when it is a single item.
+    /// Number of refused attempts of the last group, counted only for a single item.
     tries: u32,
-    /// Whether the kernel accepted anything since the search began.
+    /// True if the kernel accepted a change since the search began.
     accepted: bool,
     /// Items whose stand-ins were refused as well.
     hopeless: Vec<Item>,
 }
 
 impl Isolation {
-    /// A search among `items`, which must be sorted.
+    /// Returns a search among `items`, which must be sorted.
     pub(super) fn among(mut items: Vec<Item>) -> Self {
         let is_delete = |item: &Item| matches!(item, Item::Delete(_));
-        // Items sort with deletions last. These are tried last, too: what is still there of the
+        // Items sort with deletions last. Deletions are tried last as well, because the remaining
         // old rules may refer to the chains.
         let deletes = items.split_off(items.partition_point(|item| !is_delete(item)));
         Self { groups: vec![deletes, items], tries: 0, accepted: false, hopeless: Vec::new() }
     }
 
-    /// The group under test.
+    /// Returns the group under test.
     #[expect(clippy::expect_used, reason = "an isolation ends with its last group")]
     fn group(&mut self) -> &mut Vec<Item> {
         self.groups.last_mut().expect("a group is under test")
     }
 
-    /// The last group is done with.
+    /// Ends the test of the last group.
     fn next(&mut self) {
         self.groups.pop();
         self.tries = 0;
@@ -115,7 +117,7 @@ impl Isolation {
 }
 
 impl Reconciler {
-    /// What is not in sync, in a fixed order.
+    /// Returns the items that are not in sync, in a fixed order.
     #[must_use]
     pub fn problems(&self) -> Vec<ChainProblem> {
         let undefined = self.desired.undefined.iter().map(|chain| ChainProblem::Undefined { chain: *chain });
@@ -143,23 +145,23 @@ impl Reconciler {
         self.desired.undefined.len() + self.faults.quarantine.len() + self.desired.refused.len()
     }
 
-    /// Whether something else takes the place of an item.
+    /// Reports whether an item is replaced.
     fn is_given_up(&self, item: Item) -> bool {
         self.faults.quarantine.get(&item).is_some_and(|entry| !entry.on_trial)
     }
 
-    /// Whether an item is left alone, because not even what takes its place is accepted.
+    /// Reports whether an item is left unchanged because its replacement is refused as well.
     pub(super) fn is_left_alone(&self, item: Item) -> bool {
         let unchanged = |entry: &Quarantined| !entry.on_trial && matches!(entry.content, Content::Unchanged);
         self.faults.blocked.contains(&item) || self.faults.quarantine.get(&item).is_some_and(unchanged)
     }
 
-    /// Whether a chain that cannot be deleted is emptied instead.
+    /// Reports whether a chain that cannot be deleted is emptied instead.
     pub(super) fn is_undeletable(&self, chain: ChainName) -> bool {
         self.is_given_up(Item::Delete(chain))
     }
 
-    /// What is programmed for a definition.
+    /// Returns the chain to program for a definition.
     pub(super) fn content_of(&self, definition: &Arc<Chain>) -> Arc<Chain> {
         match self.faults.quarantine.get(&Item::Write(definition.name)) {
             Some(entry) if !entry.on_trial => match &entry.content {
@@ -171,7 +173,7 @@ impl Reconciler {
         }
     }
 
-    /// Everything that is to be changed, sorted.
+    /// Returns all pending changes, sorted.
     pub(super) fn pending_items(&self) -> Vec<Item> {
         let writes = self.chains.pending_writes().map(|(name, _)| Item::Write(*name));
         let hooks = self.misplaced_hooks().map(|(name, _, _)| Item::Hook(name));
@@ -180,10 +182,10 @@ impl Reconciler {
         writes.chain(hooks).chain(deletes).filter(|item| !self.is_left_alone(*item)).collect()
     }
 
-    /// A restore was accepted.
+    /// Handles an accepted restore.
     pub(super) fn restore_accepted(&mut self) {
         if std::mem::take(&mut self.faults.failed_as_a_whole) {
-            // Whatever it was may have been what refused the chains.
+            // The cause of that failure may also be the reason why the chains were refused.
             for entry in self.faults.quarantine.values_mut().filter(|entry| !entry.on_trial) {
                 entry.retry_at = Duration::ZERO;
             }
@@ -201,7 +203,7 @@ impl Reconciler {
         self.group_accepted();
     }
 
-    /// The group under test was accepted, or is in the kernel anyway.
+    /// Handles a group under test that was accepted, or was in the kernel already.
     pub(super) fn group_accepted(&mut self) {
         let Some(isolation) = &mut self.faults.isolation else { return };
         let group = isolation.group().clone();
@@ -218,13 +220,13 @@ impl Reconciler {
             if self.faults.quarantine.get(&item).is_some_and(|entry| entry.on_trial) {
                 self.faults.quarantine.remove(&item);
                 if let Item::Write(chain) = item {
-                    self.retry_what_leads_to(chain);
+                    self.retry_chains_that_jump_to(chain);
                 }
             }
         }
     }
 
-    /// The group under test was refused. Returns how long to wait before the next test.
+    /// Handles a refused group under test. Returns the pause before the next test.
     pub(super) fn group_refused(&mut self, now: Duration, error: &CommandError) -> Duration {
         let isolation = under_way(&mut self.faults.isolation);
         let group = isolation.group();
@@ -244,7 +246,8 @@ impl Reconciler {
         Duration::ZERO
     }
 
-    /// A single item was refused often enough. As long as its group stays, what takes its place is tried next.
+    /// Handles the last refused attempt of a single item. While its group remains, its replacement
+    /// is tried next.
     fn refused_alone(&mut self, now: Duration, item: Item, error: &CommandError) {
         match self.faults.quarantine.get_mut(&item) {
             Some(entry) if entry.on_trial => self.quarantine(now, item, error),
@@ -274,7 +277,7 @@ impl Reconciler {
         self.round.failure_at_end.get_or_insert(TableError::Refused { table, family, chain, error: error.clone() });
     }
 
-    /// Puts something else in the place of an item, until it is tried again.
+    /// Replaces an item until its retry.
     fn quarantine(&mut self, now: Duration, item: Item, error: &CommandError) {
         let (table, family) = (self.config.table, self.config.family);
         let refused = match item {
@@ -286,11 +289,11 @@ impl Reconciler {
             match item {
                 Item::Write(chain) | Item::Hook(chain) => tracing::debug!(
                     %table, %family, %chain, %error,
-                    "The kernel refuses a chain; no more than it allows is let through until it is accepted",
+                    "the kernel refuses a chain; a reduced chain or a stand-in replaces it until it is accepted",
                 ),
                 Item::Delete(chain) => tracing::debug!(
                     %table, %family, %chain, %error,
-                    "The kernel refuses to delete a chain; it is emptied and tried again",
+                    "the kernel refuses to delete a chain; it is emptied, and deletion is retried",
                 ),
             }
             Quarantined {
@@ -319,7 +322,7 @@ impl Reconciler {
         entry.refused = refused;
         entry.content = Content::StandIn;
         if entry.attempts > 1 {
-            tracing::debug!(%table, %family, attempts = entry.attempts, %error, "Tried again and refused");
+            tracing::debug!(%table, %family, attempts = entry.attempts, %error, "the kernel refuses the chain again");
         }
         self.begin_search(item);
     }
@@ -328,7 +331,7 @@ impl Reconciler {
         Renderer::new(self.features).chain(chain).hashes().last()
     }
 
-    /// Looks for the openings at fault in a chain that is refused.
+    /// Begins the search for the openings at fault in a refused chain.
     fn begin_search(&mut self, item: Item) {
         if let Item::Write(name) = item
             && let Some(definition) = self.desired.graph.definition(name)
@@ -344,8 +347,8 @@ impl Reconciler {
         self.continue_search(item);
     }
 
-    /// Makes the next version of a chain, or the last one that was accepted, what is wanted. Other
-    /// items have none.
+    /// Makes the next version of a chain, or the last accepted one, its desired content. Other
+    /// items have no versions.
     fn continue_search(&mut self, item: Item) {
         let Item::Write(name) = item else { return };
         let entry = quarantined(&mut self.faults.quarantine, item);
@@ -355,7 +358,7 @@ impl Reconciler {
         self.update_desired_chain(name);
     }
 
-    /// Not even what takes its place is accepted: the kernel keeps what it has.
+    /// Handles a refused replacement: the kernel keeps its state.
     fn leave_alone(&mut self, item: Item, error: &CommandError) {
         let certainty = self.certainty();
         let isolation = under_way(&mut self.faults.isolation);
@@ -363,7 +366,7 @@ impl Reconciler {
         isolation.hopeless.push(item);
         let hopeless = isolation.hopeless.clone();
         if !isolation.accepted && hopeless.len() > 1 {
-            // It is not their fault, then.
+            // Then the items are not at fault.
             for item in hopeless {
                 self.faults.quarantine.remove(&item);
                 self.update_desired_item(item);
@@ -377,7 +380,7 @@ impl Reconciler {
         }
     }
 
-    /// How certain a refusal is now.
+    /// Returns the certainty of a refusal at this time.
     fn certainty(&self) -> Certainty {
         let has_accepted = self.faults.isolation.as_ref().is_some_and(|isolation| isolation.accepted);
         if has_accepted { Certainty::Proven } else { Certainty::Unproven }
@@ -389,7 +392,7 @@ impl Reconciler {
         }
     }
 
-    /// Begins to try everything again whose time has come, together at first. Returns whether there was anything.
+    /// Begins the retry of all items that are due, together at first. Returns whether there are any.
     pub(super) fn begin_retries(&mut self, now: Duration) -> bool {
         let mut due = Vec::new();
         for (item, entry) in self.faults.quarantine.iter_mut().filter(|(_, entry)| entry.retry_at <= now) {
@@ -405,7 +408,7 @@ impl Reconciler {
         true
     }
 
-    /// Puts back what took the place of what was being tried; it is tried once more before long.
+    /// Restores the replacements of items under retry; these are retried again soon.
     pub(super) fn end_trials(&mut self, now: Duration) {
         let mut ended = Vec::new();
         self.faults.quarantine.retain(|item, entry| {
@@ -419,13 +422,13 @@ impl Reconciler {
             let left_out = search.result();
             let found = left_out.is_some();
             entry.content = reduced(self.desired.graph.definition(name), left_out);
-            // Without a result it is as if it had not begun.
+            // Without a result, the search counts as not begun.
             found || entry.attempts > 1
         });
         ended.into_iter().for_each(|item| self.update_desired_item(item));
     }
 
-    /// Takes notice of chains that were redefined, or not any more.
+    /// Handles chains that were redefined or removed.
     pub(super) fn note_changed(&mut self, changed: &BTreeSet<ChainName>) {
         for name in changed {
             let item = Item::Write(*name);
@@ -435,7 +438,7 @@ impl Reconciler {
                 continue;
             }
             if entry.search.is_some() {
-                // What was found out is about another chain.
+                // The search results are of another version of the chain.
                 self.faults.quarantine.remove(&item);
             } else {
                 self.retry_now(|other, _| other == item);
@@ -443,19 +446,19 @@ impl Reconciler {
         }
     }
 
-    /// Tries what leads to a chain again, because that chain is there now as wanted.
-    pub(super) fn retry_what_leads_to(&mut self, name: ChainName) {
+    /// Retries refused chains that jump to this chain, because it exists now.
+    pub(super) fn retry_chains_that_jump_to(&mut self, name: ChainName) {
         self.retry_now(|_, chain| chain.is_some_and(|chain| chain.targets().any(|target| target == name)));
     }
 
-    /// Tells that an IP set is in the kernel now, or was put right: chains with rules that refer to it and that the
-    /// kernel refuses are tried again by the next [`plan`](Self::plan).
+    /// Records that an IP set was created or repaired in the kernel. The next [`plan`](Self::plan)
+    /// retries refused chains with rules that refer to it.
     pub fn on_ip_set_available(&mut self, set: IpSetName) {
         let refers = |rule: &Rule| rule.matches.iter().any(|m| matches!(m, Match::IpSet { set: of, .. } if *of == set));
         self.retry_now(|_, chain| chain.is_some_and(|chain| chain.rules.iter().any(refers)));
     }
 
-    /// Tries these items again as soon as possible, as if they had not been refused before.
+    /// Makes the selected items due immediately and resets their attempts.
     pub(super) fn retry_now(&mut self, which: impl Fn(Item, Option<&Chain>) -> bool) {
         let graph = &self.desired.graph;
         for (item, entry) in &mut self.faults.quarantine {
@@ -470,8 +473,8 @@ impl Reconciler {
         }
     }
 
-    /// A chain that is not in the kernel as wanted, and in whose place nothing could be put.
-    pub(super) fn fail_for_what_is_left_alone(&mut self) {
+    /// Fails the round for a chain that is out of sync and has no accepted replacement.
+    pub(super) fn fail_for_chains_left_alone(&mut self) {
         let mut alone = self.faults.quarantine.iter().filter_map(|(item, entry)| match *item {
             Item::Write(chain) if self.is_left_alone(*item) => Some((chain, entry.error.clone())),
             _ => None,
@@ -481,13 +484,13 @@ impl Reconciler {
         }
     }
 
-    /// How long after `now` something that was refused is to be tried again.
+    /// Returns the time from `now` to the next retry of a refused item.
     pub(super) fn next_retry(&self, now: Duration) -> Option<Duration> {
         let retries = self.faults.quarantine.values().map(|entry| entry.retry_at.saturating_sub(now));
         retries.min()
     }
 
-    /// Forgets refusals of what is not wanted any more.
+    /// Removes refused items that are no longer desired.
     pub(super) fn prune_quarantine(&mut self) {
         let chains = &self.chains;
         self.faults.quarantine.retain(|item, _| match item {
@@ -508,7 +511,7 @@ fn quarantined(quarantine: &mut BTreeMap<Item, Quarantined>, item: Item) -> &mut
     quarantine.get_mut(&item).expect("the item was refused")
 }
 
-/// A chain without some openings, if that is known to be accepted, or a stand-in.
+/// Returns the chain without the openings `left_out`, or a stand-in if they are unknown.
 fn reduced(definition: Option<&Arc<Chain>>, left_out: Option<BTreeSet<u32>>) -> Content {
     let (Some(definition), Some(left_out)) = (definition, left_out) else { return Content::StandIn };
     let chain = definition.without(|rule| rule.opens.is_some_and(|number| left_out.contains(&number)));

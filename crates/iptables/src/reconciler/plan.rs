@@ -1,4 +1,4 @@
-//! What to do next, and what became of it.
+//! Plans of the reconciler, and handling of their results.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::{Command, CommandError, ForeignCommits, SaveReader, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
-/// How often a search for culprits is begun before everything is given up.
+/// Searches for refused chains in one cycle before it fails.
 const MAX_ISOLATIONS: u32 = 2;
 const SAVE_RETRIES: u32 = 3;
 const FIRST_SAVE_DELAY: Duration = Duration::from_millis(100);
-/// How long a sweep rests after a failure if there is no refresh interval.
+/// Pause of a sweep after a failure without a refresh interval.
 const SWEEP_HOLD_OFF: Duration = Duration::from_secs(180);
-/// How long a program may wait for the lock that others hold, in seconds.
+/// Maximum time that a program waits for the xtables lock, in seconds.
 const LOCK_TIMEOUT_SECS: &str = "10";
 
-/// What the caller should do next.
+/// Next operation of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Plan {
@@ -30,25 +30,26 @@ pub enum Plan {
     Save(Command),
     /// Run this, then call [`Reconciler::on_restored`].
     Restore(Command),
-    /// Ask for the next plan at this time.
+    /// Request the next plan at this time.
     Sleep {
-        /// In the same terms as the `now` of [`Reconciler::plan`].
+        /// On the same clock as the `now` of [`Reconciler::plan`].
         until: Duration,
     },
-    /// The table is in sync, but for [`Reconciler::problems`].
+    /// The table is in sync, except for [`Reconciler::problems`].
     Done {
-        /// How long from now the next plan should be asked for, changes or none; never if `None`.
+        /// Time from now until the next plan should be requested even without changes; never if
+        /// `None`.
         recheck_after: Option<Duration>,
-        /// The number of [`Reconciler::problems`]. Above 0, chains are not as they should be, or something that denies is in their place.
+        /// Number of [`Reconciler::problems`]. Above 0, some chains are out of sync or replaced by stand-ins.
         problems: usize,
     },
-    /// The table cannot be brought to what it should be; the kernel keeps what it had. To end the
-    /// program, and be started again, is sensible. So is to ask for the next plan some time later:
-    /// it starts afresh.
+    /// The table cannot be brought in sync; the kernel keeps its state. The caller may end the
+    /// process, to be restarted, or request the next plan some time later, which starts a new
+    /// cycle.
     Failed(TableError),
 }
 
-/// What was last asked of the caller.
+/// The plan that the caller executes at present.
 #[derive(Debug)]
 pub(super) enum Phase {
     Idle,
@@ -57,7 +58,7 @@ pub(super) enum Phase {
     Restoring { since: Duration, effects: Effects },
 }
 
-/// The way from a first plan to [`Plan::Done`] or [`Plan::Failed`].
+/// State from a first plan to [`Plan::Done`] or [`Plan::Failed`].
 #[derive(Debug)]
 pub(super) struct Cycle {
     restore_retries: u32,
@@ -79,22 +80,21 @@ impl Cycle {
     }
 }
 
-#[expect(clippy::expect_used, reason = "reports are of plans of a cycle")]
+#[expect(clippy::expect_used, reason = "results belong to plans of a cycle")]
 fn under_way(cycle: &mut Option<Cycle>) -> &mut Cycle {
     cycle.as_mut().expect("a cycle is under way")
 }
 
-/// One of these, or the other.
 enum Step {
     Do(Plan),
     Again,
 }
 
 impl Reconciler {
-    /// What to do at `now`, the time since a fixed moment of the caller's choice that never goes
-    /// backwards.
+    /// Returns the next operation. `now` is the time since a fixed moment of the caller's choice
+    /// and must not go backwards.
     ///
-    /// If an earlier plan was not reported back, its outcome counts as unknown.
+    /// If the result of an earlier plan was not reported, its outcome counts as unknown.
     pub fn plan(&mut self, now: Duration) -> Plan {
         match self.round.phase {
             Phase::Waiting { until } if now < until => return Plan::Sleep { until },
@@ -124,11 +124,11 @@ impl Reconciler {
         }
     }
 
-    /// Gives the input of `iptables-restore` for a kernel that has nothing of ours, and assumes from then on that it has been run.
-    /// Chains that nothing leads to are not in it.
+    /// Returns the input of `iptables-restore` for a kernel without rules of ours, and from then on
+    /// assumes that it was run. Unreachable chains are not in it.
     ///
     /// # Errors
-    /// If a hook leads to a chain that is not defined.
+    /// If a hook refers to a chain that is not defined.
     pub fn render(&mut self) -> Result<String, TableError> {
         let (mut text, mut now) = (String::new(), Duration::ZERO);
         loop {
@@ -191,8 +191,8 @@ impl Reconciler {
         Step::Do(self.finish(now))
     }
 
-    /// Looks at what others have committed, where that is known: nothing, and the table is as it is believed to be; or
-    /// something while we wrote, and it must be read again.
+    /// Evaluates the commits of other programs, if known. Without any, the known state of the table
+    /// is confirmed. With commits during a write of ours, the table must be read again.
     fn confirm(&mut self, now: Duration, foreign: Option<ForeignCommits>) {
         let is_alone = foreign.is_some() && foreign == self.kernel.confirmed_at;
         if std::mem::take(&mut self.kernel.wrote) && self.kernel.confirmed_at.is_some() && !is_alone {
@@ -205,7 +205,7 @@ impl Reconciler {
     }
 
     fn finish(&mut self, now: Duration) -> Plan {
-        self.fail_for_what_is_left_alone();
+        self.fail_for_chains_left_alone();
         if let Some(error) = self.round.failure_at_end.take() {
             return self.fail(now, error);
         }
@@ -229,7 +229,7 @@ impl Reconciler {
         match self.config.purpose {
             Purpose::Enforce => Plan::Failed(error),
             Purpose::Sweep => {
-                tracing::debug!(error = %with_causes(&error), "Cannot sweep a table, trying again later");
+                tracing::debug!(error = %with_causes(&error), "cannot sweep a table; retrying later");
                 let rest = self.schedule.refresh_interval().unwrap_or(SWEEP_HOLD_OFF);
                 self.round.hold_off = Some(now + rest);
                 self.done(Some(rest))
@@ -237,8 +237,8 @@ impl Reconciler {
         }
     }
 
-    /// Reports what [`Plan::Save`] led to: what [`SaveReader::finish`] made of the output if the
-    /// program ended well. A report that was not asked for is ignored.
+    /// Takes the result of [`Plan::Save`]: the result of [`SaveReader::finish`] if the program
+    /// succeeded. A result without such a plan is ignored.
     pub fn on_saved(&mut self, now: Duration, result: Result<TableSnapshot, CommandError>) {
         let Phase::Saving { since, foreign } = self.round.phase else { return };
         self.round.phase = Phase::Idle;
@@ -255,7 +255,7 @@ impl Reconciler {
         }
     }
 
-    /// A reader for the output of [`Plan::Save`].
+    /// Returns a parser for the output of [`Plan::Save`].
     #[must_use]
     pub fn save_reader(&self) -> SaveReader {
         SaveReader::new(self.config.table)
@@ -264,7 +264,7 @@ impl Reconciler {
     fn observe(&mut self, snapshot: TableSnapshot) {
         let known = self.pending_items();
         self.chains.replace_observed(snapshot.own_chains);
-        self.kernel.seen = snapshot.hooked_chains;
+        self.kernel.observed = snapshot.hooked_chains;
         self.prune_quarantine();
         self.kernel.knowledge = Knowledge::Current;
         self.kernel.hook_texts_stale = false;
@@ -276,14 +276,14 @@ impl Reconciler {
             self.stats.clobbered += clobbered as u64;
             tracing::warn!(
                 table = %self.config.table, family = %self.config.family, clobbered,
-                "Somebody else changed our chains; putting them right",
+                "another process changed the chains; repairing them",
             );
         }
     }
 
     fn save_failed(&mut self, now: Duration, error: CommandError) {
         let (table, family) = (self.config.table, self.config.family);
-        tracing::debug!(%table, %family, %error, "Reading a table failed");
+        tracing::debug!(%table, %family, %error, "reading a table failed");
         let cycle = under_way(&mut self.round.cycle);
         if cycle.save_retries == 0 {
             self.round.failure = Some(TableError::Save { table, family, error });
@@ -294,7 +294,7 @@ impl Reconciler {
         cycle.save_delay *= 2;
     }
 
-    /// Reports what [`Plan::Restore`] led to. A report that was not asked for is ignored.
+    /// Takes the result of [`Plan::Restore`]. A result without such a plan is ignored.
     pub fn on_restored(&mut self, now: Duration, result: Result<(), CommandError>) {
         let phase = std::mem::replace(&mut self.round.phase, Phase::Idle);
         let Phase::Restoring { since, effects } = phase else {
@@ -325,7 +325,7 @@ impl Reconciler {
             }
         }
         self.kernel.hook_texts_stale |= !effects.hooks.is_empty();
-        self.kernel.seen.extend(effects.hooks);
+        self.kernel.observed.extend(effects.hooks);
     }
 
     fn restore_failed(&mut self, now: Duration, error: CommandError) {
@@ -333,7 +333,7 @@ impl Reconciler {
         let may_isolate = self.config.purpose == Purpose::Enforce && may_be_a_chains_fault(&error);
         self.faults.failed_as_a_whole |= !may_isolate;
         let cycle = under_way(&mut self.round.cycle);
-        tracing::debug!(%table, %family, %error, "Writing a table failed");
+        tracing::debug!(%table, %family, %error, "writing a table failed");
         if self.faults.isolation.is_some() && may_isolate {
             let delay = self.group_refused(now, &error);
             self.round.phase = Phase::Waiting { until: now + delay };
@@ -363,8 +363,8 @@ impl Reconciler {
         Some(TableError::Undefined { table, family, chain })
     }
 
-    /// Whether rules of ours have to be removed by value whose text is not known, because we wrote
-    /// them and have not read them since.
+    /// Reports whether rules of ours have to be removed by value whose text is not known, because they
+    /// were written and not read since.
     fn hook_texts_unknown(&self) -> bool {
         self.kernel.hook_texts_stale && self.misplaced_hooks().next().is_some()
     }
@@ -378,7 +378,7 @@ impl Reconciler {
     }
 
     fn restore_command(&self, input: String) -> Command {
-        // Without --noflush everything that is not in the input would be wiped.
+        // Without --noflush, iptables-restore would delete everything that is not in the input.
         let mut args = vec!["--noflush".to_owned(), "--verbose".to_owned()];
         if self.features.restore_supports_lock {
             let interval = self.config.lock_probe_interval.as_micros().to_string();

@@ -1,31 +1,32 @@
-//! Chains that are closed in part: without openings that the kernel refuses, or does not have yet.
+//! Reduced chains: without openings that the kernel refuses, or does not have yet.
 
 use std::collections::BTreeSet;
 
 use crate::render::TextHasher;
 use crate::{Chain, Comment, Features, Renderer, Rule, RuleTag, write_rest};
 
-/// How many versions of a chain are tried in one search.
+/// Maximum number of versions of a chain in one search.
 const TRIALS: u32 = 64;
 
 /// A search for the openings of a chain that the kernel refuses.
 ///
-/// It begins with none of them, or with those that the kernel has, and adds what is accepted, halving what is not.
-/// Every version on the way is the wanted chain without some openings, and so lets nothing through that it would not.
+/// It begins with no openings, or with those in the kernel. Then it adds groups of openings that
+/// the kernel accepts, and halves those that it refuses. Every version is the desired chain without
+/// some openings, so it allows nothing else.
 #[derive(Debug)]
 pub(super) struct Search {
     /// All openings.
     all: BTreeSet<u32>,
-    /// Those that the version in the kernel lacks; `None` while none was accepted.
+    /// Openings that the version in the kernel lacks; `None` until a version is accepted.
     left_out: Option<BTreeSet<u32>>,
-    /// What is still to be tried, the last group first.
+    /// Groups still to be tried, the last one first.
     groups: Vec<Vec<u32>>,
     trials: u32,
 }
 
 impl Search {
-    /// A search among `all` openings of a chain that is refused; the version in the kernel, if it is no more open than
-    /// the chain, lacks those `left_out`.
+    /// Returns a search among `all` openings of a refused chain. The version in the kernel, if it
+    /// is the chain without some openings, lacks those `left_out`.
     pub(super) fn new(all: BTreeSet<u32>, left_out: Option<BTreeSet<u32>>) -> Self {
         let mut search = Self { all, left_out: None, groups: Vec::new(), trials: TRIALS };
         if let Some(left_out) = left_out {
@@ -39,8 +40,8 @@ impl Search {
         self.left_out = Some(left_out);
     }
 
-    /// Openings that the next version to be tried lacks; `None` if nothing is left to be tried. The
-    /// caller reports the outcome before it asks for the next version.
+    /// Returns the openings that the next version to try lacks; `None` at the end of the search. The
+    /// caller reports the outcome before it requests the next version.
     pub(super) fn candidate(&mut self) -> Option<BTreeSet<u32>> {
         self.trials = self.trials.checked_sub(1)?;
         let Some(left_out) = self.left_out.clone() else { return Some(self.all.clone()) };
@@ -50,12 +51,12 @@ impl Search {
             if !candidate.is_empty() {
                 return Some(candidate);
             }
-            // That would be the whole chain, which is refused.
+            // The candidate would be the whole chain, which is refused.
             self.narrow();
         }
     }
 
-    /// The candidate was accepted.
+    /// Records that the candidate was accepted.
     #[expect(clippy::expect_used, reason = "a candidate lacks all openings, or those of one group less")]
     pub(super) fn accepted(&mut self) {
         match &mut self.left_out {
@@ -67,17 +68,17 @@ impl Search {
         }
     }
 
-    /// The candidate was refused.
+    /// Records that the candidate was refused.
     pub(super) fn refused(&mut self) {
         if self.left_out.is_some() {
             self.narrow();
         } else {
-            // It is not for its openings that the chain is refused.
+            // The openings are not the reason of the refusal.
             self.trials = 0;
         }
     }
 
-    /// What the last version that was accepted lacks, if there is one.
+    /// Returns the openings that the last accepted version lacks, if there is one.
     pub(super) fn result(self) -> Option<BTreeSet<u32>> {
         self.left_out
     }
@@ -92,13 +93,14 @@ impl Search {
     }
 }
 
-/// The openings without which `chain` would be what the kernel has; `None` if it is something else.
+/// Returns the openings without which `chain` equals the chain in the kernel; `None` if there are
+/// none such.
 ///
-/// A hash covers all rules before its own, so the rules are gone through in order, and an opening is left out where the
+/// A hash covers all rules before its own, so the rules are compared in order, and an opening is left out where the
 /// kernel has another rule.
 pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: &[RuleTag]) -> Option<BTreeSet<u32>> {
     let first = chain.rules.first()?;
-    // It passes on to the first rule that is there.
+    // This comment moves to the first remaining rule.
     let mut comment = first.opens.and(first.comments.last());
     let mut reader = Reader { features, rest: in_kernel, hasher: TextHasher::new(chain.name.as_str()) };
     let mut left_out = BTreeSet::new();
@@ -117,7 +119,7 @@ pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: 
     rendered.hashes().map(RuleTag::Ours).eq(in_kernel.iter().copied()).then_some(left_out)
 }
 
-/// The rules of a chain in the kernel, from the first that was not recognised yet.
+/// The rules of a chain in the kernel, from the first that is not recognised yet.
 struct Reader<'a> {
     features: &'a Features,
     rest: &'a [RuleTag],
@@ -125,8 +127,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Skips these rules, the first of which has one comment more. Returns whether they come next; rules at the end
-    /// that return may be missing.
+    /// Skips these rules, the first of which has `comment` in addition. Returns whether they come
+    /// next. Returning rules at the end may be missing.
     fn skip(&mut self, rules: &[Rule], comment: Option<&Comment>) -> bool {
         let (mut hasher, mut rest) = (self.hasher.clone(), self.rest);
         for (index, rule) in rules.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! When a table has to be read again although nothing changed on our side.
+//! Schedule of the checks of a table without changes of the desired state.
 
 use std::time::Duration;
 
-/// From this interval on, looking again after a write is left to the refresh.
+/// Interval from which on checks after a write end; the refresh continues.
 const LAST_POST_WRITE_CHECK: Duration = Duration::from_secs(60 * 60);
 const MIN_POST_WRITE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Re-reads the table in fixed intervals, and at doubling intervals after each write: other
-/// programs clobber tables most often at the time when everything is started.
+/// Re-reads the table at fixed intervals, and at doubling intervals after each write, because other
+/// programs overwrite tables most often at the start of the system.
 #[derive(Debug)]
 pub(super) struct Schedule {
     refresh: Option<Duration>,
@@ -33,7 +33,7 @@ impl Schedule {
         }
     }
 
-    /// Whether the table should be read again at `now`. Each post-write check is asked for once.
+    /// Reports whether the table should be read again at `now`. Each post-write check is due once.
     pub(super) fn is_due(&mut self, now: Duration) -> bool {
         // The start counts as a write.
         let last_write = *self.last_write.get_or_insert(now);
@@ -48,7 +48,7 @@ impl Schedule {
         due
     }
 
-    /// How long after `now` the table should be looked at again.
+    /// Returns the time from `now` to the next check of the table.
     pub(super) fn next(&self, now: Duration) -> Option<Duration> {
         let refresh = self.refresh.map(|interval| (self.last_read.unwrap_or(now) + interval).saturating_sub(now));
         let post_write = (self.post_write < LAST_POST_WRITE_CHECK).then(|| {
@@ -66,7 +66,7 @@ impl Schedule {
         self.last_read = Some(now);
     }
 
-    /// The table is known to be as it was when it was last read.
+    /// Records that the table is unchanged since it was last read.
     pub(super) fn confirmed(&mut self, now: Duration) {
         self.last_read = Some(now);
     }
@@ -84,13 +84,13 @@ impl Schedule {
         self.post_write = self.first_post_write;
     }
 
-    /// Keeps the checks apart far enough for a machine on which reading and writing take long.
+    /// Increases the interval of the checks on a machine on which reads and writes take long.
     pub(super) fn spread_checks(&mut self) {
         self.post_write = self.post_write.max((self.peak_save + self.peak_restore) * 2);
     }
 }
 
-/// A peak jumps up at once and decays slowly.
+/// Raises a peak immediately, or lets it decay slowly.
 fn raise(peak: &mut Duration, duration: Duration) {
     *peak = (*peak * 99 / 100).max(duration);
 }

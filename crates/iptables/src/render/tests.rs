@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hash_depends_on_what_is_before_it_and_not_on_what_is_after(
+    fn a_hash_depends_on_preceding_rules_only(
         before in 0usize..4, after in 0usize..4,
     ) {
         let filler = |n: usize| (0..n).map(|i| Rule::default().comment(format!("{i}")));

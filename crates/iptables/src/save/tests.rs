@@ -63,7 +63,7 @@ fn output_that_stops_early_is_an_error_wherever_it_stops() {
         let result = SaveReader::read(Table::Filter, &SAVED.as_bytes()[..cut]);
         assert_eq!(result, Err(SaveError::Truncated(Table::Filter)), "cut at {cut}");
     }
-    // A table that nobody used yet is not listed at all.
+    // An unused table is not listed at all.
     assert_eq!(read("").own_chains.len(), 0);
 }
 
@@ -98,7 +98,7 @@ fn rules_of_old_versions_are_recognised() {
 }
 
 #[test]
-fn what_others_write_about_us_does_not_make_it_ours() {
+fn foreign_rules_that_mention_our_chains_stay_foreign() {
     for foreign in [
         r#"-A INPUT -m comment --comment "see cali:abcdefghijklmnop" -j DROP"#,
         r#"-A INPUT -m comment --comment "cali:not one of the hashes" -j DROP"#,

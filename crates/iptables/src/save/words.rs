@@ -1,4 +1,4 @@
-//! Splitting a rule as `iptables-save` prints it into words.
+//! Splits a printed rule of `iptables-save` into words.
 
 /// Quotes of a text, byte by byte.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl Quotes {
         }
     }
 
-    /// Whether every quote is closed again.
+    /// Reports whether every quote is closed.
     pub(super) fn are_closed(&self) -> bool {
         !self.is_open
     }

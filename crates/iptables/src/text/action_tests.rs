@@ -60,7 +60,7 @@ fn every_action_has_its_text() {
 }
 
 #[test]
-fn old_systems_get_what_they_understand() {
+fn old_systems_get_supported_options() {
     let old = Features::detect(None, None);
     assert_eq!(text(&Action::Masquerade { ports: None }, &old), "--jump MASQUERADE");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What the tests of the reconciler share: a small ruleset, and short ways to write rules.
+//! Common parts of the reconciler tests: a small ruleset, and short constructors of rules.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) fn config(backend: Backend) -> ReconcilerConfig {
     ReconcilerConfig::new(FILTER, Family::V4, backend)
 }
 
-/// FORWARD leads to a dispatch chain and on to `count` endpoints, each with a policy of its own.
+/// FORWARD jumps to a dispatch chain and on to `count` endpoints, each with a separate policy.
 pub(crate) fn describe(reconciler: &mut Reconciler, count: usize) {
     let endpoint = |index: usize| format!("cali-tw-{index:02}");
     let policy = |index: usize| format!("cali-pi-{index:02}");
@@ -76,7 +76,7 @@ impl Lab {
         Self { kernel, reconciler: reconciler(config), now: Duration::ZERO }
     }
 
-    /// With `count` endpoints in the kernel.
+    /// Returns a lab with `count` endpoints in the kernel.
     pub(crate) fn programmed(backend: Backend, count: usize) -> Self {
         let mut lab = Self::new(backend);
         describe(&mut lab.reconciler, count);
@@ -89,7 +89,7 @@ impl Lab {
         assert!(matches!(end, Plan::Done { .. }), "{end:?}");
     }
 
-    /// Applies, and looks at the kernel after every restore.
+    /// Applies, and calls `watch` with the kernel after every restore.
     pub(crate) fn apply_watched(&mut self, mut watch: impl FnMut(&FakeKernel)) -> Plan {
         self.apply_through(|kernel, command, input| {
             let result = kernel.restore(command, input);
@@ -98,7 +98,7 @@ impl Lab {
         })
     }
 
-    /// Applies with restores that go through `restore`. Programs take no time.
+    /// Applies with `restore` in place of restores. Programs take no time.
     pub(crate) fn apply_through(
         &mut self,
         mut restore: impl FnMut(&mut FakeKernel, &Command, &str) -> Result<(), CommandError>,
@@ -124,7 +124,7 @@ impl Lab {
         }
     }
 
-    /// Applies and returns how many rules and chains that wrote.
+    /// Applies and returns the numbers of written rules and chains.
     pub(crate) fn written(&mut self) -> (usize, usize) {
         let before = self.kernel.counters();
         self.apply();
@@ -132,7 +132,7 @@ impl Lab {
         (after.rules_written - before.rules_written, after.chains_declared - before.chains_declared)
     }
 
-    /// The process ends, and another one with nothing in its memory takes over.
+    /// Restarts: replaces the reconciler by a new one without state.
     pub(crate) fn restart(&mut self) {
         self.reconciler = reconciler(self.reconciler.config().clone());
     }
@@ -160,7 +160,7 @@ impl Lab {
     }
 }
 
-/// What a programmed lab of this size holds.
+/// Returns the content of a programmed lab of this size.
 pub(crate) fn expected(backend: Backend, count: usize) -> String {
     Lab::programmed(backend, count).ours()
 }

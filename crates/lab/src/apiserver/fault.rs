@@ -55,7 +55,7 @@ pub enum Fault {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedFault {
     pub(super) on: On,
     /// Plural of the affected kind; empty for all kinds.
     pub(super) plural: String,
@@ -64,7 +64,7 @@ pub(super) struct Planned {
 }
 
 /// Returns the fault for a request, if one is planned, and counts it down.
-pub(super) fn take(planned: &mut Vec<Planned>, on: On, is_write: bool, plural: &str) -> Option<Fault> {
+pub(super) fn take(planned: &mut Vec<PlannedFault>, on: On, is_write: bool, plural: &str) -> Option<Fault> {
     let at = planned.iter().position(|fault| {
         (fault.on == on || fault.on == On::Any || is_write && fault.on == On::Write)
             && (fault.plural.is_empty() || fault.plural == plural)

@@ -28,23 +28,23 @@ impl Request {
             return Ok(None);
         }
         let mut words = line.split_ascii_whitespace();
-        let (Some(method), Some(target)) = (words.next(), words.next()) else { return Err(nonsense("request line")) };
+        let (Some(method), Some(target)) = (words.next(), words.next()) else { return Err(invalid("request line")) };
         let (method, target) = (method.to_owned(), target.to_owned());
         let (mut length, mut token) = (0, None);
         loop {
             let mut line = String::new();
             if head.read_line(&mut line)? == 0 {
-                return Err(nonsense("header"));
+                return Err(invalid("header"));
             }
             let Some((name, value)) = line.trim_end().split_once(':') else { break };
             match name.to_ascii_lowercase().as_str() {
-                "content-length" => length = value.trim().parse().map_err(|_| nonsense("length"))?,
+                "content-length" => length = value.trim().parse().map_err(|_| invalid("length"))?,
                 "authorization" => token = value.trim().strip_prefix("Bearer ").map(str::to_owned),
                 _ => {}
             }
         }
         if length > MAX_BODY {
-            return Err(nonsense("length"));
+            return Err(invalid("length"));
         }
         let mut body = Vec::new();
         stream.take(length).read_to_end(&mut body)?;
@@ -64,8 +64,8 @@ impl Request {
     }
 }
 
-fn nonsense(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("invalid {what}"))
+fn invalid(subject: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid {subject}"))
 }
 
 fn unescaped(text: &str) -> String {

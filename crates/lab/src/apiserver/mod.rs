@@ -39,7 +39,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use fault::Planned;
+use fault::PlannedFault;
 pub use fault::{Fault, On};
 use store::{ServedKind, Store};
 
@@ -68,7 +68,7 @@ struct Shared {
     ended: AtomicBool,
     accepted: AtomicUsize,
     /// The server holds back all bytes to clients.
-    silent: AtomicBool,
+    holds_output: AtomicBool,
     /// Number of watches that have been answered and have not ended.
     watches: AtomicUsize,
     requests: Mutex<BTreeMap<String, usize>>,
@@ -79,7 +79,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     store: Store,
-    faults: Vec<Planned>,
+    faults: Vec<PlannedFault>,
     /// Forbidden operations, as verb and plural.
     denied: Vec<(String, String)>,
     token: String,
@@ -243,7 +243,7 @@ impl ApiServer {
     pub fn uninstall(&self, group: &str, plural: &str) {
         let mut state = self.shared.lock();
         state.store.kinds.retain(|kind| kind.group != group || kind.plural != plural);
-        state.store.forget(group, plural);
+        state.store.remove_objects(group, plural);
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -281,8 +281,8 @@ impl ApiServer {
     /// If it does not exist.
     pub fn delete(&self, api_version: &str, kind: &str, namespace: &str, name: &str) {
         let mut state = self.shared.lock();
-        let wanted = serde_json::json!({"apiVersion": api_version, "kind": kind});
-        let Some(kind) = state.store.kind_of(&wanted) else { panic!("no such kind: {wanted}") };
+        let type_meta = serde_json::json!({"apiVersion": api_version, "kind": kind});
+        let Some(kind) = state.store.kind_of(&type_meta) else { panic!("no such kind: {type_meta}") };
         if let Err(refusal) = state.store.delete(&kind, namespace, name, &Value::Null) {
             panic!("{}", refusal.message);
         }
@@ -301,7 +301,7 @@ impl ApiServer {
     /// Makes the next `times` requests of this sort meet a fault; only those of this plural unless
     /// it is empty.
     pub fn fail(&self, on: On, plural: &str, fault: Fault, times: usize) {
-        self.shared.lock().faults.push(Planned { on, plural: plural.into(), fault, left: times });
+        self.shared.lock().faults.push(PlannedFault { on, plural: plural.into(), fault, left: times });
     }
 
     /// Discards the faults that have not yet occurred.
@@ -352,14 +352,14 @@ impl ApiServer {
 
     /// Holds back all bytes to clients until [`ApiServer::heal`], without closing connections or
     /// refusing new ones.
-    pub fn fall_silent(&self) {
-        self.shared.silent.store(true, Ordering::SeqCst);
+    pub fn hold_output(&self) {
+        self.shared.holds_output.store(true, Ordering::SeqCst);
     }
 
     /// Accepts connections again, and sends the bytes that were held back.
     pub fn heal(&self) {
         self.shared.refuses.store(false, Ordering::SeqCst);
-        self.shared.silent.store(false, Ordering::SeqCst);
+        self.shared.holds_output.store(false, Ordering::SeqCst);
     }
 
     /// Returns the number of open watches.
@@ -441,7 +441,7 @@ impl Shared {
             refuses: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
-            silent: AtomicBool::new(false),
+            holds_output: AtomicBool::new(false),
             watches: AtomicUsize::new(0),
             requests: Mutex::default(),
             #[cfg(feature = "tls")]
@@ -495,7 +495,7 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         let shared = Arc::clone(shared);
         thread::spawn(move || {
             // Clients that disconnect or are cut off end with an error.
-            let gated = Gated { stream, shared: Arc::clone(&shared) };
+            let gated = GatedStream { stream, shared: Arc::clone(&shared) };
             let _ = serve::connection(&shared, shared.wrapped(gated));
             if let Some(stream) = shared.connections().remove(&number) {
                 let _ = stream.shutdown(Shutdown::Both);
@@ -505,20 +505,20 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 }
 
 /// A connection that holds back all output while the server is silent.
-struct Gated {
+struct GatedStream {
     stream: TcpStream,
     shared: Arc<Shared>,
 }
 
-impl Read for Gated {
+impl Read for GatedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.read(buffer)
     }
 }
 
-impl Write for Gated {
+impl Write for GatedStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        while self.shared.silent.load(Ordering::SeqCst) && !self.shared.ended.load(Ordering::SeqCst) {
+        while self.shared.holds_output.load(Ordering::SeqCst) && !self.shared.ended.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(2));
         }
         self.stream.write(bytes)
@@ -530,7 +530,7 @@ impl Write for Gated {
 }
 
 impl Shared {
-    fn wrapped(&self, stream: Gated) -> Box<dyn serve::Stream> {
+    fn wrapped(&self, stream: GatedStream) -> Box<dyn serve::Stream> {
         // Small events must be sent without delay.
         let _ = stream.stream.set_nodelay(true);
         #[cfg(feature = "tls")]

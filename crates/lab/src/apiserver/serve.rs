@@ -329,7 +329,7 @@ fn watch(
         },
     };
     http::begin_chunks(stream)?;
-    let _counted = Watching::begin(shared);
+    let _counted = WatchCount::begin(shared);
     match fault {
         Some(Fault::ErrorEvent(code)) => {
             let reason = if code == 410 { "Expired" } else { "InternalError" };
@@ -417,7 +417,7 @@ impl Watch<'_> {
         stream: &mut Box<dyn Stream>,
     ) -> io::Result<ControlFlow<bool>> {
         for change in changes {
-            let Some((kind, object)) = seen(change, &self.route.namespace, &self.selector) else { continue };
+            let Some((kind, object)) = watch_event(change, &self.route.namespace, &self.selector) else { continue };
             let text = format!("{}\n", json!({"type": kind, "object": object}));
             match fault {
                 Some(Fault::DropInside) => {
@@ -442,16 +442,16 @@ impl Watch<'_> {
 }
 
 /// Counts a watch as long as it lasts.
-struct Watching<'s>(&'s Shared);
+struct WatchCount<'s>(&'s Shared);
 
-impl<'s> Watching<'s> {
+impl<'s> WatchCount<'s> {
     fn begin(shared: &'s Shared) -> Self {
         shared.watches.fetch_add(1, Ordering::SeqCst);
         Self(shared)
     }
 }
 
-impl Drop for Watching<'_> {
+impl Drop for WatchCount<'_> {
     fn drop(&mut self) {
         self.0.watches.fetch_sub(1, Ordering::SeqCst);
     }
@@ -462,7 +462,7 @@ fn event(stream: &mut Box<dyn Stream>, kind: &str, object: &Value) -> io::Result
 }
 
 /// Returns event type and object of a change for a watch with this namespace and selector.
-fn seen<'c>(change: &'c Change, namespace: &str, selector: &Selector) -> Option<(&'static str, &'c Value)> {
+fn watch_event<'c>(change: &'c Change, namespace: &str, selector: &Selector) -> Option<(&'static str, &'c Value)> {
     let visible = |object: &&Value| {
         (namespace.is_empty() || object["metadata"]["namespace"] == namespace) && selector.matches(object)
     };

@@ -42,7 +42,7 @@ pub(super) fn collection(group: &str, plural: &str) -> Collection {
 }
 
 /// Namespace, which may be empty, and name.
-type Place = (String, String);
+type ObjectName = (String, String);
 
 #[derive(Clone, Debug)]
 pub(super) struct Change {
@@ -77,7 +77,7 @@ pub(super) struct Store {
     /// Changes up to this version have been compacted.
     pub(super) compacted: u64,
     pub(super) kinds: Vec<ServedKind>,
-    objects: BTreeMap<Collection, BTreeMap<Place, Value>>,
+    objects: BTreeMap<Collection, BTreeMap<ObjectName, Value>>,
     history: BTreeMap<Collection, Vec<Change>>,
     /// Remaining items of paged lists.
     pages: HashMap<String, (u64, Vec<Value>)>,
@@ -95,10 +95,10 @@ impl Store {
     }
 
     pub(super) fn get(&self, kind: &ServedKind, namespace: &str, name: &str) -> Result<&Value, Refusal> {
-        let place = (namespace.to_owned(), name.to_owned());
+        let key = (namespace.to_owned(), name.to_owned());
         self.objects
             .get(&collection(&kind.group, &kind.plural))
-            .and_then(|objects| objects.get(&place))
+            .and_then(|objects| objects.get(&key))
             .ok_or_else(|| refuse(404, "NotFound", format!("{} \"{name}\" not found", kind.plural)))
     }
 
@@ -214,8 +214,8 @@ impl Store {
         }
         self.version += 1;
         let collection = collection(&kind.group, &kind.plural);
-        let place = (namespace.to_owned(), name.to_owned());
-        self.objects.entry(collection.clone()).or_default().remove(&place);
+        let key = (namespace.to_owned(), name.to_owned());
+        self.objects.entry(collection.clone()).or_default().remove(&key);
         // The deletion event carries the version of the deletion.
         let mut last = object.clone();
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -232,9 +232,9 @@ impl Store {
         written.insert("kind".into(), json!(kind.kind));
         written.extend(given.into_iter().filter(|(field, _)| !matches!(field.as_str(), "apiVersion" | "kind")));
         let mut object = Value::Object(written);
-        let place = (namespace.to_owned(), name.to_owned());
+        let key = (namespace.to_owned(), name.to_owned());
         let objects = self.objects.entry(collection(&kind.group, &kind.plural)).or_default();
-        let before = objects.get(&place).cloned();
+        let before = objects.get(&key).cloned();
         let metadata = &mut object["metadata"];
         metadata["name"] = json!(name);
         if !namespace.is_empty() {
@@ -250,7 +250,7 @@ impl Store {
             let is_same = before.as_ref().is_some_and(|before| before["spec"] == object["spec"]);
             object["metadata"]["generation"] = json!(was + u64::from(!is_same));
         }
-        objects.insert(place, object.clone());
+        objects.insert(key, object.clone());
         let change = Change { version: self.version, before, after: Some(object.clone()) };
         self.history.entry(collection(&kind.group, &kind.plural)).or_default().push(change);
         object
@@ -309,7 +309,7 @@ impl Store {
     }
 
     /// Removes all objects of a kind without recording events.
-    pub(super) fn forget(&mut self, group: &str, plural: &str) {
+    pub(super) fn remove_objects(&mut self, group: &str, plural: &str) {
         self.objects.remove(&collection(group, plural));
         self.history.remove(&collection(group, plural));
     }

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use super::Gated;
+use super::GatedStream;
 use super::serve::Stream;
 
 /// Client certificate lines of the kubeconfig's user.
@@ -62,7 +62,7 @@ fn signed(
 }
 
 /// Returns a connection with the handshake at first use, or an ended one if TLS cannot be set up.
-pub(super) fn accept(config: &Arc<ServerConfig>, stream: Gated) -> Box<dyn Stream> {
+pub(super) fn accept(config: &Arc<ServerConfig>, stream: GatedStream) -> Box<dyn Stream> {
     match ServerConnection::new(Arc::clone(config)) {
         Ok(connection) => Box::new(StreamOwned::new(connection, stream)),
         Err(_) => Box::new(io::Cursor::new(Vec::new())),

@@ -99,8 +99,8 @@ impl Step {
         let cluster = self.cluster.map_or_else(|| common.clone(), CompactCluster::expand);
         let place = |text: &String| -> Result<Place, ContentError> {
             let place: Place = text.parse()?;
-            let known = cluster.pods.iter().any(|pod| pod.place() == place);
-            known.then_some(place).ok_or_else(|| ContentError::NoPod(text.clone()))
+            let exists = cluster.pods.iter().any(|pod| pod.place() == place);
+            exists.then_some(place).ok_or_else(|| ContentError::NoPod(text.clone()))
         };
         let flow =
             |from: &Place, to: &Place, port| Flow { family: Family::V4, port, from: from.clone(), to: to.clone() };

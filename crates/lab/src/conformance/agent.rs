@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::flows::ToldFlow;
+use super::flows::ReportedFlow;
 use crate::{
     cases::{Cluster, Verdict},
     manifests::ManifestError,
@@ -98,7 +98,7 @@ pub trait Agent: fmt::Debug + Send + Sync {
     fn node_side(&self) -> NodeSide;
 
     /// Reports whether the agent reports flows, which are compared then.
-    fn tells_flows(&self) -> bool {
+    fn reports_flows(&self) -> bool {
         false
     }
 
@@ -136,7 +136,7 @@ pub trait RunningAgent {
     ///
     /// # Errors
     /// If they cannot be read.
-    fn flows(&mut self, _node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+    fn flows(&mut self, _node: &NodeUnderTest<'_>) -> Result<Vec<ReportedFlow>, AgentError> {
         Ok(Vec::new())
     }
 }

@@ -8,10 +8,10 @@ use std::{
 use serde_json::Value;
 
 use super::agent::{Agent, AgentError, NodeUnderTest, RunningAgent, State};
+use super::datastore::{NodeDatastore, SETTLED, Source, absolute};
 use super::feed::FlowFeed;
-use super::flows::ToldFlow;
-use super::problems::Complaints;
-use super::supply::{SETTLED, Source, Supply, absolute};
+use super::flows::ReportedFlow;
+use super::problems::StatusClient;
 use crate::{
     overlay,
     pods::{NodeSide, node_addresses, node_name},
@@ -120,36 +120,36 @@ impl Agent for CommandAgent {
         NodeSide::ByAgent
     }
 
-    fn tells_flows(&self) -> bool {
+    fn reports_flows(&self) -> bool {
         self.flows
     }
 
     fn start(&self, node: &NodeUnderTest<'_>) -> Result<Box<dyn RunningAgent>, AgentError> {
         let program = absolute(&self.program);
-        let supply = Supply::start(self.source, &program, node)?;
+        let datastore = NodeDatastore::start(self.source, &program, node)?;
         let driver = node.folder.join("driver");
         if self.driven {
             write_driver(&driver, &program)?;
         }
         let driver = driver.display().to_string();
         let state = node.folder.join("state").display().to_string();
-        let words = |text: &String| {
-            let text = text.replace("{datastore}", &supply.url).replace("{node}", node.name);
+        let expanded = |text: &String| {
+            let text = text.replace("{datastore}", &datastore.url).replace("{node}", node.name);
             text.replace("{driver}", &driver).replace("{state}", &state)
         };
         let mut command =
             if self.is_alone { alone(node.folder, &program, self.has_pins)? } else { Command::new(&program) };
         command
-            .args(self.arguments.iter().map(words))
+            .args(self.arguments.iter().map(expanded))
             // One lock for all nodes of this machine would serialize their writes.
             .env("XTABLES_LOCKFILE", node.folder.join("xtables.lock"))
             // Nodes of one machine share its files.
             .env("FELIX_ENDPOINTSTATUSPATHPREFIX", node.folder)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        let complaints = self.has_socket.then(|| Complaints::new(Path::new(&state).join("agent.sock")));
+        let status_client = self.has_socket.then(|| StatusClient::new(Path::new(&state).join("agent.sock")));
         let feed = self.flows.then(|| FlowFeed::new(&program, node.folder));
         let program = Program::start("agent", node.namespace, node.folder, &mut command)?;
-        Ok(Box::new(RunningCommand { complaints, feed, program, supply }))
+        Ok(Box::new(RunningCommand { status_client, feed, program, datastore }))
     }
 }
 
@@ -186,10 +186,10 @@ fn write_driver(path: &Path, program: &Path) -> Result<(), AgentError> {
 /// A running agent. It stops before the servers that it uses.
 #[derive(Debug)]
 struct RunningCommand {
-    complaints: Option<Complaints>,
+    status_client: Option<StatusClient>,
     feed: Option<FlowFeed>,
     program: Program,
-    supply: Supply,
+    datastore: NodeDatastore,
 }
 
 /// Returns the objects that configure the overlay network between nodes.
@@ -209,19 +209,19 @@ impl RunningAgent for RunningCommand {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
         let mut objects = if state.nodes > 1 { overlay_objects(state) } else { Vec::new() };
         objects.extend(state.objects());
-        self.supply.tell(node, &objects)
+        self.datastore.replace(node, &objects)
     }
 
     fn check(&mut self) -> Result<(), AgentError> {
-        self.supply.check()?;
+        self.datastore.check()?;
         Ok(self.program.check()?)
     }
 
     fn problems(&mut self) -> Result<Option<Vec<String>>, AgentError> {
-        self.complaints.as_ref().map_or_else(|| Ok(Some(Vec::new())), Complaints::ask)
+        self.status_client.as_ref().map_or_else(|| Ok(Some(Vec::new())), StatusClient::fetch)
     }
 
-    fn flows(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+    fn flows(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ReportedFlow>, AgentError> {
         self.feed.as_mut().map_or_else(|| Ok(Vec::new()), |feed| feed.take(node))
     }
 }

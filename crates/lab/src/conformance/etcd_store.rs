@@ -37,7 +37,7 @@ impl EtcdStore {
     /// Replaces the contents with the converted Kubernetes objects: writes the differences in the
     /// given order, then deletes the resources that are no longer wanted.
     pub(super) fn replace(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         let mut changed = Vec::new();
         for resource in objects.iter().filter_map(convert) {
             let name =
@@ -45,13 +45,13 @@ impl EtcdStore {
             if self.resources.get(&name) != Some(&resource) {
                 changed.push(resource.clone());
             }
-            wanted.insert(name, resource);
+            desired.insert(name, resource);
         }
-        let gone = self.resources.iter().filter(|(name, _)| !wanted.contains_key(*name));
-        let gone: Vec<Value> = gone.map(|(_, resource)| resource.clone()).collect();
+        let removed = self.resources.iter().filter(|(name, _)| !desired.contains_key(*name));
+        let removed: Vec<Value> = removed.map(|(_, resource)| resource.clone()).collect();
         self.command(node, "apply", &changed)?;
-        self.command(node, "delete", &gone)?;
-        self.resources = wanted;
+        self.command(node, "delete", &removed)?;
+        self.resources = desired;
         Ok(())
     }
 

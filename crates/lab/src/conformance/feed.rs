@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     agent::{AgentError, NodeUnderTest},
-    flows::ToldFlow,
+    flows::ReportedFlow,
 };
 use crate::program::Program;
 
@@ -25,7 +25,7 @@ pub(super) struct FlowFeed {
     follower: Option<Program>,
     /// Offset up to which the log has been read.
     read: u64,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl FlowFeed {
@@ -37,18 +37,18 @@ impl FlowFeed {
             log: folder.join(FOLLOWER).with_extension("log"),
             follower: None,
             read: 0,
-            has_told: false,
+            has_reported: false,
         }
     }
 
     /// Returns the flows reported since the previous call.
-    pub(super) fn take(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ToldFlow>, AgentError> {
+    pub(super) fn take(&mut self, node: &NodeUnderTest<'_>) -> Result<Vec<ReportedFlow>, AgentError> {
         let is_over = match &mut self.follower {
             None => true,
             Some(follower) => match follower.check() {
                 Ok(()) => false,
                 // A starting agent does not answer yet.
-                Err(_) if !self.has_told => true,
+                Err(_) if !self.has_reported => true,
                 Err(error) => return Err(error.into()),
             },
         };
@@ -57,19 +57,19 @@ impl FlowFeed {
             command.args(["flows", "--follow", "-o", "json", "--socket"]).arg(&self.socket);
             self.follower = Some(Program::start(FOLLOWER, node.namespace, node.folder, &mut command)?);
         }
-        let text = self.rest();
+        let text = self.unread_lines();
         let failed = |source| AgentError::Flows { path: self.log.clone(), source };
         let text = text.map_err(failed)?;
         // Other lines of the log are error messages.
         let lines = text.lines().filter(|line| line.starts_with('{'));
-        let flows: Result<Vec<ToldFlow>, serde_json::Error> = lines.map(serde_json::from_str).collect();
+        let flows: Result<Vec<ReportedFlow>, serde_json::Error> = lines.map(serde_json::from_str).collect();
         let flows = flows.map_err(|error| failed(error.into()))?;
-        self.has_told |= !flows.is_empty();
+        self.has_reported |= !flows.is_empty();
         Ok(flows)
     }
 
     /// Returns the complete lines that have not been read before.
-    fn rest(&mut self) -> std::io::Result<String> {
+    fn unread_lines(&mut self) -> std::io::Result<String> {
         let mut file = File::open(&self.log)?;
         file.seek(SeekFrom::Start(self.read))?;
         let mut bytes = Vec::new();

@@ -47,8 +47,8 @@ impl fmt::Display for Hit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.verdict)?;
         let owner = [("tier", &self.tier), ("policy", &self.policy), ("profile", &self.profile)];
-        for (what, name) in owner.into_iter().filter_map(|(what, name)| Some((what, name.as_ref()?))) {
-            write!(f, " {what} {name}")?;
+        for (field, name) in owner.into_iter().filter_map(|(field, name)| Some((field, name.as_ref()?))) {
+            write!(f, " {field} {name}")?;
         }
         self.rule.map_or(Ok(()), |rule| write!(f, " rule {rule}"))
     }
@@ -56,7 +56,7 @@ impl fmt::Display for Hit {
 
 /// An end of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct ToldEnd {
+pub struct ReportedEnd {
     /// `namespace/pod` of a pod, else empty.
     #[serde(default)]
     pub name: String,
@@ -68,15 +68,15 @@ pub struct ToldEnd {
 
 /// A flow as an agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct ToldFlow {
+pub struct ReportedFlow {
     /// `started` in the first report.
     pub stage: String,
     /// `allow` or `deny`.
     pub verdict: String,
     /// Source of the flow.
-    pub source: ToldEnd,
+    pub source: ReportedEnd,
     /// Destination of the flow.
-    pub destination: ToldEnd,
+    pub destination: ReportedEnd,
     /// Name of the protocol, such as `TCP`.
     pub protocol: String,
     /// Hits at the source.
@@ -121,11 +121,11 @@ pub enum FlowFault {
     /// A field of the flow differs.
     Differs {
         /// Name of the field.
-        what: &'static str,
+        field: &'static str,
         /// Expected value.
         expected: String,
         /// Reported value.
-        told: String,
+        reported: String,
     },
 }
 
@@ -146,18 +146,20 @@ impl fmt::Display for FlowMismatch {
         match &self.fault {
             FlowFault::Missing => f.write_str("not reported"),
             FlowFault::Unexpected => f.write_str("reported, although no packet can have passed"),
-            FlowFault::Differs { what, expected, told } => write!(f, "{what}: expected {expected}, reported {told}"),
+            FlowFault::Differs { field, expected, reported } => {
+                write!(f, "{field}: expected {expected}, reported {reported}")
+            }
         }
     }
 }
 
 /// Recently started flows, by node and attempt.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<(usize, Attempt), ToldFlow>);
+pub(super) struct ReportedFlows(BTreeMap<(usize, Attempt), ReportedFlow>);
 
-impl Told {
-    pub(super) fn add(&mut self, node: usize, flow: ToldFlow) {
-        let port = |end: &ToldEnd| Some(SocketAddr::new(end.address, end.port?));
+impl ReportedFlows {
+    pub(super) fn add(&mut self, node: usize, flow: ReportedFlow) {
+        let port = |end: &ReportedEnd| Some(SocketAddr::new(end.address, end.port?));
         let (Ok(protocol), Some(source), Some(target)) =
             (flow.protocol.parse(), port(&flow.source), port(&flow.destination))
         else {
@@ -200,31 +202,31 @@ impl Row {
     }
 
     /// Returns the differences from the reported flows.
-    pub(super) fn mismatches(&self, told: &Told) -> Vec<FlowMismatch> {
+    pub(super) fn mismatches(&self, reported: &ReportedFlows) -> Vec<FlowMismatch> {
         let mismatch = |(node, expected): (usize, Option<Expected<'_>>)| {
-            let fault = match (expected, told.0.get(&(node, self.attempt))) {
+            let fault = match (expected, reported.0.get(&(node, self.attempt))) {
                 (None, None) => None,
                 (None, Some(_)) => Some(FlowFault::Unexpected),
                 (Some(_), None) => Some(FlowFault::Missing),
-                (Some(expected), Some(told)) => self.difference(&expected, told),
+                (Some(expected), Some(reported)) => self.difference(&expected, reported),
             };
             fault.map(|fault| FlowMismatch { flow: self.flow.clone(), node, fault })
         };
         self.expected().into_iter().filter_map(mismatch).collect()
     }
 
-    fn difference(&self, expected: &Expected<'_>, told: &ToldFlow) -> Option<FlowFault> {
+    fn difference(&self, expected: &Expected<'_>, reported: &ReportedFlow) -> Option<FlowFault> {
         let verdict = if expected.allowed { "allow" } else { "deny" };
         let aspects = [
-            ("verdict", verdict.to_owned(), told.verdict.clone()),
-            ("source", self.flow.from.to_string(), told.source.name.clone()),
-            ("destination", self.flow.to.to_string(), told.destination.name.clone()),
-            ("egress", text(expected.egress), text(&told.egress)),
-            ("ingress", text(expected.ingress), text(&told.ingress)),
-            ("host endpoints", text(&[]), text(&told.host)),
+            ("verdict", verdict.to_owned(), reported.verdict.clone()),
+            ("source", self.flow.from.to_string(), reported.source.name.clone()),
+            ("destination", self.flow.to.to_string(), reported.destination.name.clone()),
+            ("egress", text(expected.egress), text(&reported.egress)),
+            ("ingress", text(expected.ingress), text(&reported.ingress)),
+            ("host endpoints", text(&[]), text(&reported.host)),
         ];
-        let wrong = aspects.into_iter().find(|(_, expected, told)| expected != told);
-        wrong.map(|(what, expected, told)| FlowFault::Differs { what, expected, told })
+        let wrong = aspects.into_iter().find(|(_, expected, reported)| expected != reported);
+        wrong.map(|(field, expected, reported)| FlowFault::Differs { field, expected, reported })
     }
 }
 

@@ -26,18 +26,18 @@ pub(super) fn unexpected(case: &str, problems: Vec<String>) -> Vec<String> {
 
 /// Client of the status method of `tortie run`.
 #[derive(Debug)]
-pub(super) struct Complaints {
+pub(super) struct StatusClient {
     socket: PathBuf,
 }
 
-impl Complaints {
+impl StatusClient {
     /// Creates a client of the agent that listens on this socket.
     pub(super) fn new(socket: PathBuf) -> Self {
         Self { socket }
     }
 
     /// Returns the reported problems; `None` while the engine is busy.
-    pub(super) fn ask(&self) -> Result<Option<Vec<String>>, AgentError> {
+    pub(super) fn fetch(&self) -> Result<Option<Vec<String>>, AgentError> {
         let failed = |source| AgentError::Status { path: self.socket.clone(), source };
         let status = status(&self.socket).map_err(failed)?;
         problems(&status).map_err(failed)

@@ -172,10 +172,10 @@ kernel_test! {
             .environment("GREETING", "bye");
         let mut options = Options::new(agent);
         options.shard = "13/60".parse().unwrap();
-        let kept = tempfile::tempdir().unwrap();
-        options.keep = Some(kept.path().join("logs"));
+        let folder = tempfile::tempdir().unwrap();
+        options.keep = Some(folder.path().join("logs"));
         let report = run(&options).unwrap();
-        assert_eq!(std::fs::read_dir(kept.path().join("logs")).unwrap().count(), 3);
+        assert_eq!(std::fs::read_dir(folder.path().join("logs")).unwrap().count(), 3);
         let errors: Vec<&str> = report.steps.iter().filter_map(|step| step.error.as_deref()).collect();
         assert!(errors[0].contains("exit status: 3") && errors[0].contains("bye for node1 at file:/"), "{errors:?}");
         assert!(errors.len() > 3 && errors[3..].iter().all(|error| error.starts_with("given up")), "{errors:?}");

@@ -8,10 +8,10 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    Mismatch, NodeUnderTest, Options, RunningAgent, State, StepReport, ToldFlow,
+    Mismatch, NodeUnderTest, Options, ReportedFlow, RunningAgent, State, StepReport,
     agent::AgentError,
     canary::Canary,
-    flows::{FlowFault, FlowMismatch, Row, Told, Tracer},
+    flows::{FlowFault, FlowMismatch, ReportedFlows, Row, Tracer},
     problems,
 };
 use crate::{
@@ -60,7 +60,7 @@ struct Site {
 }
 
 /// Result of a measurement.
-struct Compared {
+struct Measurement {
     mismatches: Vec<Mismatch>,
     measured: Reachability,
 }
@@ -140,11 +140,11 @@ impl<'a> Worker<'a> {
         report.rows = expected.len();
 
         site.lab.set_pods(&cluster.lab_pods())?;
-        let told = Instant::now();
+        let written = Instant::now();
         site.apply(&cluster, &policies, &expected)?;
         // The time to write to the datastore is not the agent's.
         let arrived = site.await_canary(Instant::now() + self.options.deadline);
-        report.latency = told.elapsed();
+        report.latency = written.elapsed();
         // Also without the canary's answer: differing rows are more informative.
         let measured = site.measure(&expected, self.options.deadline, report);
         site.check()?;
@@ -171,7 +171,7 @@ impl<'a> Worker<'a> {
         let options = LabOptions { node_side: self.options.agent.node_side(), ..LabOptions::default() };
         let lab = Lab::new(&[], &options.nodes(nodes))?;
         let canary = Canary::new(nodes, self.options.addressing);
-        let tracer = self.options.agent.tells_flows().then(Tracer::new);
+        let tracer = self.options.agent.reports_flows().then(Tracer::new);
         let mut site = Site { agents: Vec::new(), lab, folders: Vec::new(), canary, tracer };
         for number in 0..nodes {
             let suffix = if number == 0 { String::new() } else { format!("-{}", node_name(number)) };
@@ -198,8 +198,8 @@ impl Site {
             tracer.follow(cluster, &state.objects());
         }
         let mut agents = std::mem::take(&mut self.agents);
-        let mut told = agents.iter_mut().enumerate();
-        let result = told.try_for_each(|(number, agent)| self.on_node(number, |node| agent.apply(node, &state)));
+        let mut numbered = agents.iter_mut().enumerate();
+        let result = numbered.try_for_each(|(number, agent)| self.on_node(number, |node| agent.apply(node, &state)));
         self.agents = agents;
         result
     }
@@ -270,13 +270,13 @@ impl Site {
 
     /// Returns the flows that agents reported since the previous call, with the numbers of their
     /// nodes.
-    fn take_flows(&mut self) -> Result<Vec<(usize, ToldFlow)>, AgentError> {
+    fn take_flows(&mut self) -> Result<Vec<(usize, ReportedFlow)>, AgentError> {
         let mut flows = Vec::new();
         let mut agents = std::mem::take(&mut self.agents);
-        let mut asked = agents.iter_mut().enumerate();
-        let result = asked.try_for_each(|(number, agent)| {
-            let told = self.on_node(number, |node| agent.flows(node))?;
-            flows.extend(told.into_iter().map(|flow| (number, flow)));
+        let mut numbered = agents.iter_mut().enumerate();
+        let result = numbered.try_for_each(|(number, agent)| {
+            let reported = self.on_node(number, |node| agent.flows(node))?;
+            flows.extend(reported.into_iter().map(|flow| (number, flow)));
             Ok(())
         });
         self.agents = agents;
@@ -297,31 +297,31 @@ impl Site {
         if self.tracer.is_none() {
             return Ok(());
         }
-        let mut asked = Instant::now();
-        let deadline = asked + patience;
+        let mut measured_at = Instant::now();
+        let deadline = measured_at + patience;
         let mut rows = expected.iter().map(|(flow, _)| self.row(flow, measured)).collect::<Result<Vec<Row>, _>>()?;
         report.flows = rows.iter().map(Row::flows).sum();
-        let mut told = Told::default();
+        let mut reported = ReportedFlows::default();
         loop {
             for (node, flow) in self.take_flows()? {
-                told.add(node, flow);
+                reported.add(node, flow);
             }
-            let mut mismatches: Vec<FlowMismatch> = rows.iter().flat_map(|row| row.mismatches(&told)).collect();
+            let mut mismatches: Vec<FlowMismatch> = rows.iter().flat_map(|row| row.mismatches(&reported)).collect();
             if mismatches.is_empty() || Instant::now() > deadline {
                 report.flow_mismatches = mismatches;
                 return Ok(());
             }
-            let is_lost = asked.elapsed() > FLOW_PATIENCE;
-            let is_worth_a_try = |mismatch: &FlowMismatch| match mismatch.fault {
+            let is_lost = measured_at.elapsed() > FLOW_PATIENCE;
+            let is_retried = |mismatch: &FlowMismatch| match mismatch.fault {
                 FlowFault::Differs { .. } => true,
                 FlowFault::Missing => is_lost && !measured.reached(&mismatch.flow),
                 FlowFault::Unexpected => false,
             };
-            if mismatches.iter().all(is_worth_a_try) {
+            if mismatches.iter().all(is_retried) {
                 let mut flows: Vec<Flow> = mismatches.iter().map(|mismatch| mismatch.flow.clone()).collect();
                 flows.dedup();
                 report.flow_retries.append(&mut mismatches);
-                asked = Instant::now();
+                measured_at = Instant::now();
                 let again = self.lab.probe(&flows, &Timing::patient(Duration::from_millis(600)))?;
                 for row in rows.iter_mut().filter(|row| flows.contains(&row.flow)) {
                     *row = self.row(&row.flow, &again)?;
@@ -381,7 +381,7 @@ impl Site {
         Ok(compared.measured)
     }
 
-    fn compare(&self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<Compared, NetnsError> {
+    fn compare(&self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<Measurement, NetnsError> {
         let flows: Vec<Flow> = expected.iter().map(|(flow, _)| flow.clone()).collect();
         let measured = self.lab.probe(&flows, timing)?;
         let differs = |(flow, verdict): &(Flow, Verdict)| {
@@ -392,6 +392,6 @@ impl Site {
             })
         };
         let mismatches = expected.iter().filter_map(differs).collect();
-        Ok(Compared { mismatches, measured })
+        Ok(Measurement { mismatches, measured })
     }
 }

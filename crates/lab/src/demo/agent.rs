@@ -20,8 +20,8 @@ const METRICS: u16 = 9091;
 /// Maximum time to become ready, or to apply a change.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Interval between requests to the agent, and timeout of a request.
-const ASK: Duration = Duration::from_millis(10);
-const ANSWER: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without changes after which the agent counts as idle.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -36,12 +36,12 @@ pub(super) struct Agent<'n> {
 
 /// Number of changes that the agent has applied, and the total seconds that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Enforced {
+pub(super) struct AppliedChanges {
     count: f64,
     seconds: f64,
 }
 
-impl Enforced {
+impl AppliedChanges {
     /// Reads both from the metrics.
     pub(super) fn of(metrics: &Answer) -> Option<Self> {
         Some(Self {
@@ -108,7 +108,7 @@ impl<'n> Agent<'n> {
     }
 
     /// Waits until the agent is idle, and returns its applied changes so far.
-    pub(super) fn await_quiet(&mut self) -> Result<Enforced, DemoError> {
+    pub(super) fn await_quiet(&mut self) -> Result<AppliedChanges, DemoError> {
         let start = Instant::now();
         let mut last = (Instant::now(), None);
         loop {
@@ -125,7 +125,7 @@ impl<'n> Agent<'n> {
     }
 
     /// Waits until the agent has applied more changes than `before` and is idle again.
-    pub(super) fn await_more(&mut self, before: Enforced) -> Result<Enforced, DemoError> {
+    pub(super) fn await_more(&mut self, before: AppliedChanges) -> Result<AppliedChanges, DemoError> {
         let start = Instant::now();
         while self.enforced().is_none_or(|now| now.count <= before.count) {
             self.wait(start, "enforce the change")?;
@@ -133,12 +133,12 @@ impl<'n> Agent<'n> {
         self.await_quiet()
     }
 
-    fn enforced(&self) -> Option<Enforced> {
-        Enforced::of(&self.get(METRICS, "/metrics").filter(|answer| answer.status == 200)?)
+    fn enforced(&self) -> Option<AppliedChanges> {
+        AppliedChanges::of(&self.get(METRICS, "/metrics").filter(|answer| answer.status == 200)?)
     }
 
     fn get(&self, port: u16, path: &str) -> Option<Answer> {
-        Answer::get(self.node, port, path, ANSWER).ok()
+        Answer::get(self.node, port, path, REQUEST_TIMEOUT).ok()
     }
 
     /// Sleeps briefly. Fails if the agent has ended, time is up, or the user has interrupted the
@@ -151,7 +151,7 @@ impl<'n> Agent<'n> {
         if since.elapsed() > PATIENCE {
             return Err(DemoError::TooSlow { aim, seconds: PATIENCE.as_secs(), log: self.program.log_tail() });
         }
-        thread::sleep(ASK);
+        thread::sleep(POLL_INTERVAL);
         Ok(())
     }
 }

@@ -104,7 +104,8 @@ impl Manifests {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let format = format_of(path).unwrap_or(Format::Yaml);
         let read = manifest::read(&text, format, &Options::default(), labels);
-        self.problems.extend(read.unreadable.iter().map(|error| format!("{name}:{}: {}", error.position, error.what)));
+        self.problems
+            .extend(read.unreadable.iter().map(|error| format!("{name}:{}: {}", error.position, error.message)));
         let (mut policies, mut others) = (0, 0);
         for resource in &read.resources {
             self.problems.extend(

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::{agent::Enforced, manifests::Manifests, *};
+use super::{agent::AppliedChanges, manifests::Manifests, *};
 use crate::{pods::Port, program::Answer};
 
 /// Returns the demo's manifests.
@@ -29,12 +29,12 @@ fn durations_are_short() {
     assert_eq!(millis(Duration::from_millis(12_345)), "12.3 s");
 }
 
-fn enforced(count: u32, seconds: f64) -> Option<Enforced> {
+fn enforced(count: u32, seconds: f64) -> Option<AppliedChanges> {
     let body = format!(
         "# TYPE tortie_event_to_kernel_seconds histogram\ntortie_event_to_kernel_seconds_bucket{{le=\"0.1\"}} 1\n\
          tortie_event_to_kernel_seconds_sum {seconds}\ntortie_event_to_kernel_seconds_count {count}\n"
     );
-    Enforced::of(&Answer { status: 200, body })
+    AppliedChanges::of(&Answer { status: 200, body })
 }
 
 #[test]
@@ -43,5 +43,8 @@ fn changes_take_the_mean_of_their_time() {
     let mean = after.mean_since(before);
     assert!(mean.abs_diff(Duration::from_millis(15)) < Duration::from_micros(1), "{mean:?}");
     assert_eq!(before.mean_since(before), Duration::ZERO);
-    assert_eq!(Enforced::of(&Answer { status: 200, body: "tortie_event_to_kernel_seconds_count 2\n".into() }), None);
+    assert_eq!(
+        AppliedChanges::of(&Answer { status: 200, body: "tortie_event_to_kernel_seconds_count 2\n".into() }),
+        None
+    );
 }

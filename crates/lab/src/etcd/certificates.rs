@@ -27,24 +27,24 @@ impl Certificates {
     /// # Errors
     /// If a certificate cannot be created or a file written.
     pub fn write(folder: &Path) -> io::Result<Self> {
-        let place = |name: &str| folder.join(name);
-        let made = Self {
-            ca: place("ca.pem"),
-            server: place("server.pem"),
-            server_key: place("server-key.pem"),
-            client: place("client.pem"),
-            client_key: place("client-key.pem"),
+        let path = |name: &str| folder.join(name);
+        let files = Self {
+            ca: path("ca.pem"),
+            server: path("server.pem"),
+            server_key: path("server-key.pem"),
+            client: path("client.pem"),
+            client_key: path("client-key.pem"),
         };
         let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let authority = CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)?;
-        fs::write(&made.ca, authority.pem())?;
+        fs::write(&files.ca, authority.pem())?;
         // The server also presents its certificate to itself, through its built-in gateway.
         let both = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         for (names, uses, certificate, key_file) in [
-            (vec!["localhost".to_owned(), "127.0.0.1".to_owned()], &both[..], &made.server, &made.server_key),
-            (vec!["client".to_owned()], &both[1..], &made.client, &made.client_key),
+            (vec!["localhost".to_owned(), "127.0.0.1".to_owned()], &both[..], &files.server, &files.server_key),
+            (vec!["client".to_owned()], &both[1..], &files.client, &files.client_key),
         ] {
             let mut params = CertificateParams::new(names).map_err(io::Error::other)?;
             params.extended_key_usages = uses.to_vec();
@@ -52,6 +52,6 @@ impl Certificates {
             fs::write(certificate, params.signed_by(&key, &authority).map_err(io::Error::other)?.pem())?;
             fs::write(key_file, key.serialize_pem())?;
         }
-        Ok(made)
+        Ok(files)
     }
 }

@@ -18,7 +18,7 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct Shared {
     cut: AtomicBool,
-    silent: AtomicBool,
+    holds_data: AtomicBool,
     ended: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -81,13 +81,13 @@ impl Proxy {
     }
 
     /// Holds back all data of old and new connections without closing them.
-    pub fn silence(&self) {
-        self.shared.silent.store(true, Ordering::SeqCst);
+    pub fn hold_data(&self) {
+        self.shared.holds_data.store(true, Ordering::SeqCst);
     }
 
-    /// Ends [`Proxy::cut`] and [`Proxy::silence`]; data that was held back is sent.
+    /// Ends [`Proxy::cut`] and [`Proxy::hold_data`]; data that was held back is sent.
     pub fn heal(&self) {
-        self.shared.silent.store(false, Ordering::SeqCst);
+        self.shared.holds_data.store(false, Ordering::SeqCst);
         self.shared.cut.store(false, Ordering::SeqCst);
     }
 }
@@ -106,7 +106,7 @@ impl Shared {
     fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut buffer = [0; 16 * 1024];
         while let Ok(read @ 1..) = from.read(&mut buffer) {
-            while self.silent.load(Ordering::SeqCst) {
+            while self.holds_data.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(10));
             }
             if to.write_all(&buffer[..read]).is_err() {
@@ -120,7 +120,7 @@ impl Shared {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        self.shared.silent.store(false, Ordering::SeqCst);
+        self.shared.holds_data.store(false, Ordering::SeqCst);
         self.shared.hang_up();
         // Unblocks the accepting thread, whose listener may be in an unreachable namespace.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);

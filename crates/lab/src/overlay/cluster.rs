@@ -45,7 +45,7 @@ struct Member {
     folder: PathBuf,
     agent: Option<Program>,
     /// Whether the datastore contains the node.
-    is_known: bool,
+    in_datastore: bool,
 }
 
 /// Nodes with agents. The agents end first when dropped.
@@ -88,7 +88,7 @@ impl OverlayCluster {
             let folder = folder.path().join(node_name(number));
             fs::create_dir(&folder)?;
             let addresses = node_addresses(*subnet, number);
-            members.push(Member { addresses, folder, agent: None, is_known: true });
+            members.push(Member { addresses, folder, agent: None, in_datastore: true });
         }
         Ok(Self {
             members,
@@ -114,10 +114,10 @@ impl OverlayCluster {
     ///
     /// # Errors
     /// If a pod or a file cannot be made.
-    pub fn tell(&mut self) -> Result<(), OverlayError> {
+    pub fn apply(&mut self) -> Result<(), OverlayError> {
         self.lab.set_pods(&self.cluster.lab_pods())?;
         let mut objects = Vec::new();
-        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.is_known) {
+        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.in_datastore) {
             objects.push(node(&node_name(number), member.addresses, tunnel_addresses(number)));
         }
         for (number, cidr) in self.pools.iter().enumerate() {
@@ -211,7 +211,7 @@ impl OverlayCluster {
         let [v4, v6] = crate::pods::OUTSIDE_ADDRESSES;
         self.node(number).ip([format!("route replace default via {v4}"), format!("route replace default via {v6}")])?;
         self.members[number].addresses = new;
-        self.tell()
+        self.apply()
     }
 
     /// Removes a node from the cluster, with its agent and its pods.
@@ -220,9 +220,9 @@ impl OverlayCluster {
     /// If the agent cannot be stopped, or a file cannot be written.
     pub fn remove(&mut self, number: usize) -> Result<(), OverlayError> {
         self.stop(number, Signal::TERM)?;
-        self.members[number].is_known = false;
+        self.members[number].in_datastore = false;
         self.cluster.pods.retain(|pod| pod.node != number);
-        self.tell()
+        self.apply()
     }
 
     /// Returns the network state of all nodes' kernels, and the ends of the agents' logs.

@@ -132,7 +132,7 @@ mod tests {
     use super::block;
 
     #[test]
-    fn a_block_tells_who_has_which_address() {
+    fn a_block_lists_the_node_of_each_address() {
         let allocated = [("10.0.0.66", "node2"), ("10.0.0.64", "node1"), ("10.0.1.1", "node1")]
             .map(|(address, node)| (address.parse().unwrap(), node.to_owned()));
         let block = block("10.0.0.64/30".parse().unwrap(), "node1", &allocated);

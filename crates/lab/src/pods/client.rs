@@ -22,7 +22,7 @@ use crate::netns::{Namespace, NetnsError, on_own_thread};
 
 /// A flow with resolved addresses.
 #[derive(Debug)]
-pub(super) struct Try<'a> {
+pub(super) struct Attempt<'a> {
     pub(super) flow: &'a Flow,
     pub(super) namespace: &'a Namespace,
     pub(super) source: IpAddr,
@@ -38,16 +38,16 @@ fn next_port() -> u16 {
     FIRST_PORT + NEXT_PORT.fetch_add(1, Ordering::Relaxed) % PORTS
 }
 
-pub(super) fn probe(tries: &[Try<'_>], timing: &Timing) -> Result<Reachability, NetnsError> {
+pub(super) fn probe(attempts: &[Attempt<'_>], timing: &Timing) -> Result<Reachability, NetnsError> {
     let (outcomes, ports) = on_own_thread(|| {
-        let mut round = Round::open(tries)?;
+        let mut round = ProbeRound::open(attempts)?;
         round.run(timing).map_err(failed)?;
         Ok((round.outcomes, round.source_ports))
     })?;
     let outcome = |outcome: Option<FlowOutcome>| outcome.unwrap_or(FlowOutcome::Silent);
     let measured: Reachability =
-        tries.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect();
-    let ports = tries.iter().zip(ports).filter_map(|(one, port)| Some((one.flow.clone(), port?)));
+        attempts.iter().zip(outcomes).map(|(one, answer)| (one.flow.clone(), outcome(answer))).collect();
+    let ports = attempts.iter().zip(ports).filter_map(|(one, port)| Some((one.flow.clone(), port?)));
     Ok(measured.with_source_ports(ports.collect()))
 }
 
@@ -58,17 +58,17 @@ const LIFETIME: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Tries repeatedly until the first answer arrives or `patience` has elapsed.
-pub(super) fn first_reached(tries: &[Try<'_>], patience: Duration) -> Result<Option<Instant>, NetnsError> {
+pub(super) fn first_reached(attempts: &[Attempt<'_>], patience: Duration) -> Result<Option<Instant>, NetnsError> {
     on_own_thread(|| {
         let begun = Instant::now();
-        let mut rounds: VecDeque<(Instant, Round<'_>)> = VecDeque::new();
+        let mut rounds: VecDeque<(Instant, ProbeRound<'_>)> = VecDeque::new();
         while begun.elapsed() < patience {
             let now = Instant::now();
             while rounds.front().is_some_and(|(since, _)| now.duration_since(*since) > LIFETIME) {
                 rounds.pop_front();
             }
             if rounds.back().is_none_or(|(since, _)| now.duration_since(*since) >= RETRY) {
-                let round = Round::open(tries)?;
+                let round = ProbeRound::open(attempts)?;
                 round.send();
                 rounds.push_back((now, round));
             }
@@ -85,7 +85,7 @@ pub(super) fn first_reached(tries: &[Try<'_>], patience: Duration) -> Result<Opt
 }
 
 fn failed(source: std::io::Error) -> NetnsError {
-    NetnsError::Socket { what: "probing".to_owned(), source }
+    NetnsError::Socket { description: "probing".to_owned(), source }
 }
 
 /// A socket that waits for answers.
@@ -99,8 +99,8 @@ enum Waiting {
     Sctp { socket: OwnedFd, port: u16, indices: HashMap<SocketAddr, usize> },
 }
 
-struct Round<'a> {
-    tries: &'a [Try<'a>],
+struct ProbeRound<'a> {
+    attempts: &'a [Attempt<'a>],
     outcomes: Vec<Option<FlowOutcome>>,
     source_ports: Vec<Option<u16>>,
     answered: usize,
@@ -109,21 +109,21 @@ struct Round<'a> {
     waiting: Vec<Option<Waiting>>,
 }
 
-impl<'a> Round<'a> {
+impl<'a> ProbeRound<'a> {
     /// Creates all sockets, each inside the namespace of its source, and starts the connections.
-    fn open(tries: &'a [Try<'a>]) -> Result<Self, NetnsError> {
+    fn open(attempts: &'a [Attempt<'a>]) -> Result<Self, NetnsError> {
         let mut round = Self {
-            tries,
-            outcomes: vec![None; tries.len()],
-            source_ports: vec![None; tries.len()],
+            attempts,
+            outcomes: vec![None; attempts.len()],
+            source_ports: vec![None; attempts.len()],
             answered: 0,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?,
             waiting: Vec::new(),
         };
         let mut by_source: Vec<(IpAddr, &Namespace, Vec<usize>)> = Vec::new();
-        let mut place_of = HashMap::new();
-        for (index, one) in tries.iter().enumerate() {
-            let at = *place_of.entry((&one.flow.from, one.source)).or_insert_with(|| {
+        let mut slots = HashMap::new();
+        for (index, one) in attempts.iter().enumerate() {
+            let at = *slots.entry((&one.flow.from, one.source)).or_insert_with(|| {
                 by_source.push((one.source, one.namespace, Vec::new()));
                 by_source.len() - 1
             });
@@ -137,27 +137,27 @@ impl<'a> Round<'a> {
     }
 
     fn open_from(&mut self, source: IpAddr, indices: &[usize]) -> std::io::Result<()> {
-        let tries = self.tries;
+        let attempts = self.attempts;
         let (mut tcp, mut udp, mut sctp) = (Vec::new(), Vec::new(), HashMap::new());
         for &index in indices {
-            match tries[index].flow.port.protocol {
+            match attempts[index].flow.port.protocol {
                 Protocol::Tcp => tcp.push(index),
                 Protocol::Udp => udp.push(index),
-                Protocol::Sctp => drop(sctp.insert(tries[index].target, index)),
+                Protocol::Sctp => drop(sctp.insert(attempts[index].target, index)),
             }
         }
         let family = if source.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         if !udp.is_empty() {
             let socket = bind_next(|port| UdpSocket::bind((source, port)))?;
             let port = socket.local_addr()?.port();
-            self.come_from(port, udp.iter());
+            self.set_source_ports(port, udp.iter());
             socket.set_nonblocking(true)?;
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20);
             self.watch(Waiting::Udp { socket, indices: udp })?;
         }
         if !sctp.is_empty() {
             let (socket, port) = (raw_sctp(family)?, next_port());
-            self.come_from(port, sctp.values());
+            self.set_source_ports(port, sctp.values());
             self.watch(Waiting::Sctp { socket, port, indices: sctp })?;
         }
         for index in tcp {
@@ -170,8 +170,8 @@ impl<'a> Round<'a> {
                 rustix::net::bind(&socket, &SocketAddr::new(source, port))?;
                 Ok(port)
             })?;
-            self.come_from(port, [&index]);
-            match rustix::net::connect(&socket, &tries[index].target) {
+            self.set_source_ports(port, [&index]);
+            match rustix::net::connect(&socket, &attempts[index].target) {
                 Ok(()) | Err(Errno::INPROGRESS) => self.watch(Waiting::Tcp { index, socket })?,
                 Err(errno) => self.record(index, FlowOutcome::Refused(errno.to_string())),
             }
@@ -179,7 +179,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    fn come_from<'i>(&mut self, port: u16, indices: impl IntoIterator<Item = &'i usize>) {
+    fn set_source_ports<'i>(&mut self, port: u16, indices: impl IntoIterator<Item = &'i usize>) {
         for &index in indices {
             self.source_ports[index] = Some(port);
         }
@@ -207,7 +207,7 @@ impl<'a> Round<'a> {
         let mut last_answer = start;
         let mut sends = [Duration::ZERO, timing.quiet / 3, timing.quiet * 2 / 3].into_iter().map(|after| start + after);
         let mut next_send = sends.next();
-        while self.answered < self.tries.len() {
+        while self.answered < self.attempts.len() {
             let now = Instant::now();
             let end = deadline.min(last_answer + timing.quiet);
             if now >= end {
@@ -250,7 +250,7 @@ impl<'a> Round<'a> {
                     for &index in indices.iter().filter(|&&index| self.outcomes[index].is_none()) {
                         // An error here is the ICMP error of an earlier datagram, or shows as a
                         // missing answer.
-                        let _ = socket.send_to(&(index as u64).to_be_bytes(), self.tries[index].target);
+                        let _ = socket.send_to(&(index as u64).to_be_bytes(), self.attempts[index].target);
                     }
                 }
                 Waiting::Sctp { socket, port, indices } => {
@@ -287,7 +287,7 @@ impl<'a> Round<'a> {
                 while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                     if let Some((head, name)) = buffer[..length].split_first_chunk::<8>()
                         && let Ok(index) = usize::try_from(u64::from_be_bytes(*head))
-                        && self.tries.get(index).is_some_and(|one| one.target == from)
+                        && self.attempts.get(index).is_some_and(|one| one.target == from)
                     {
                         let answer = self.identify(index, name);
                         self.record(index, answer);
@@ -310,7 +310,7 @@ impl<'a> Round<'a> {
 
     fn identify(&self, index: usize, name: &[u8]) -> FlowOutcome {
         let name = String::from_utf8_lossy(name);
-        if name == self.tries[index].flow.to.to_string() {
+        if name == self.attempts[index].flow.to.to_string() {
             FlowOutcome::Reached
         } else {
             FlowOutcome::WrongServer(name.into_owned())

@@ -26,7 +26,7 @@ pub(super) struct Server {
 impl Server {
     /// Listens on every port of `pod` at every address of it.
     pub(super) fn start(namespace: &Namespace, pod: &Pod) -> Result<Self, NetnsError> {
-        let failed = |source| NetnsError::Socket { what: format!("serving {}", pod.place), source };
+        let failed = |source| NetnsError::Socket { description: format!("serving {}", pod.place), source };
         let sockets = namespace.run(|| open_when_free(pod))?.map_err(failed)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let signal = stop.try_clone().map_err(failed)?;
@@ -55,8 +55,8 @@ fn open_when_free(pod: &Pod) -> std::io::Result<Sockets> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| told) {
+        let signalled = rustix::io::write(&self.stop, &1u64.to_ne_bytes()).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| signalled) {
             let _ = thread.join();
         }
     }

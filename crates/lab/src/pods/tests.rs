@@ -28,7 +28,7 @@ fn interface_names_are_those_of_the_cni_plugin() {
 }
 
 kernel_test! {
-    fn the_first_answer_is_seen_when_it_comes() {
+    fn first_reached_returns_the_time_of_the_first_answer() {
         let lab = Lab::new(&cluster(2), &LabOptions::default()).unwrap();
         let flows = [flow("x/p0", "x/p1", Port::tcp(80), Family::V4), flow("x/p0", "x/p1", Port::udp(80), Family::V6)];
         lab.node().shell("iptables -w -P FORWARD DROP; ip6tables -w -P FORWARD DROP").unwrap();
@@ -40,13 +40,13 @@ kernel_test! {
                 std::thread::sleep(Duration::from_millis(100));
                 let opened = Instant::now();
                 lab.node().shell(command).unwrap();
-                let seen = watching.join().unwrap().expect("an answer");
-                assert!(seen > opened && seen < opened + Duration::from_secs(5), "{:?}", seen - opened);
+                let answered = watching.join().unwrap().expect("an answer");
+                assert!(answered > opened && answered < opened + Duration::from_secs(5), "{:?}", answered - opened);
             });
         }
     }
 
-    fn without_policy_everything_is_reachable_and_rules_block_exactly_what_they_say() {
+    fn without_policy_all_flows_succeed_and_rules_block_exactly_their_flows() {
         let lab = Lab::new(&cluster(4), &LabOptions::default()).unwrap();
         let flows = lab.flows();
         assert_eq!(flows.len(), 4 * 3 * 6 * 2);
@@ -105,7 +105,7 @@ kernel_test! {
         assert!(measured.iter().all(|(_, outcome)| *outcome != FlowOutcome::Reached), "{measured}");
     }
 
-    fn node_and_outside_are_places_too() {
+    fn node_and_outside_can_send_and_receive() {
         let mut lab = Lab::new(&cluster(1), &LabOptions::default()).unwrap();
         lab.serve(&Place::Node, &[Port::tcp(22)]).unwrap();
         lab.serve(&Place::Outside, &[Port::udp(53)]).unwrap();

@@ -89,7 +89,7 @@ pub(super) fn build_nodes(subnets: &[u8]) -> Result<(Namespace, Vec<Namespace>, 
     }
     let others = nodes.split_off(1.min(nodes.len()));
     let no_node = || NetnsError::Socket {
-        what: "a laboratory without nodes".to_owned(),
+        description: "a laboratory without nodes".to_owned(),
         source: std::io::ErrorKind::InvalidInput.into(),
     };
     Ok((nodes.pop().ok_or_else(no_node)?, others, outside))
@@ -237,7 +237,7 @@ fn await_ipv6(namespace: &Namespace, addresses: &[(Ipv6Addr, String)]) -> Result
     if addresses.is_empty() {
         return Ok(());
     }
-    let failed = |source| NetnsError::Socket { what: "waiting for IPv6 addresses".to_owned(), source };
+    let failed = |source| NetnsError::Socket { description: "waiting for IPv6 addresses".to_owned(), source };
     let deadline = Instant::now() + Duration::from_secs(10);
     namespace.run(|| {
         loop {

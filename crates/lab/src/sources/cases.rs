@@ -28,27 +28,27 @@ macro_rules! cases {
 
 cases! {
     an_empty_datastore_is_in_sync [],
-    what_is_there_is_read [],
+    existing_objects_are_read [],
     changes_are_followed [],
-    many_changes_at_once_end_as_the_last_one_says [],
-    what_is_written_again_changes_nothing [],
-    of_those_that_stand_for_the_same_one_counts [],
+    bursts_of_changes_converge_to_the_last_state [],
+    rewriting_an_equal_object_changes_nothing [],
+    of_pools_with_the_same_network_one_counts [],
     a_large_datastore_is_read_and_emptied [],
-    everything_is_told_again_when_asked [],
+    a_requested_resync_sends_everything [],
     a_source_that_restarts_finds_the_same [],
-    a_bad_object_spares_the_others [BadObjects],
-    problems_are_told_and_go_away [BadObjects, Problems],
+    an_invalid_object_does_not_affect_others [BadObjects],
+    problems_are_reported_and_cleared [BadObjects, Problems],
     a_last_good_version_outlives_a_broken_connection [BadObjects, Cut],
     a_broken_connection_loses_nothing [Cut],
     a_connection_that_breaks_again_and_again_loses_nothing [Cut],
     a_connection_that_breaks_while_everything_is_read [Cut],
     a_killed_datastore_deletes_nothing [Stop],
-    a_datastore_that_is_away_is_told [Stop, Unavailable],
+    an_unavailable_datastore_is_reported [Stop, Unavailable],
     a_datastore_is_waited_for_from_the_beginning [Stop],
-    everything_is_told_again_when_the_datastore_is_back [Stop],
+    a_requested_resync_completes_when_the_datastore_returns [Stop],
     a_partition_deletes_nothing_and_loses_nothing [Partition],
-    what_was_missed_and_is_forgotten_is_found_out [Compact],
-    deletions_that_are_forgotten_are_found_out_after_a_partition [Compact, Partition],
+    compacted_changes_are_detected [Compact],
+    compacted_deletions_are_detected_after_a_partition [Compact, Partition],
 }
 
 fn an_empty_datastore_is_in_sync(world: &mut World<'_>) {
@@ -67,7 +67,7 @@ fn a_bit_of_everything() -> Vec<super::Edit> {
     ]
 }
 
-fn what_is_there_is_read(world: &mut World<'_>) {
+fn existing_objects_are_read(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -97,19 +97,19 @@ fn edits(world: &World<'_>, seed: &mut u64, count: usize) -> Vec<super::Edit> {
         let draw = usize::try_from(*seed >> 40).unwrap_or_default();
         let put = any(draw % 36, u16::try_from(draw / 36 % 900).unwrap_or_default());
         let super::Edit::Put(id, _) = &put else { continue };
-        let there = exists.entry(id.clone()).or_insert_with(|| world.exists(id));
-        if *there && draw % 5 == 0 {
-            *there = false;
+        let is_present = exists.entry(id.clone()).or_insert_with(|| world.exists(id));
+        if *is_present && draw % 5 == 0 {
+            *is_present = false;
             edits.push(super::Edit::Delete(id.clone()));
         } else {
-            *there = true;
+            *is_present = true;
             edits.push(put);
         }
     }
     edits
 }
 
-fn many_changes_at_once_end_as_the_last_one_says(world: &mut World<'_>) {
+fn bursts_of_changes_converge_to_the_last_state(world: &mut World<'_>) {
     let mut seed = 1;
     world.edit(edits(world, &mut seed, 40));
     world.start();
@@ -122,7 +122,7 @@ fn many_changes_at_once_end_as_the_last_one_says(world: &mut World<'_>) {
     world.churned();
 }
 
-fn what_is_written_again_changes_nothing(world: &mut World<'_>) {
+fn rewriting_an_equal_object_changes_nothing(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -131,7 +131,7 @@ fn what_is_written_again_changes_nothing(world: &mut World<'_>) {
     world.converged();
 }
 
-fn of_those_that_stand_for_the_same_one_counts(world: &mut World<'_>) {
+fn of_pools_with_the_same_network_one_counts(world: &mut World<'_>) {
     world.edit([pool("m", 99, true)]);
     world.start();
     world.in_sync(1);
@@ -153,7 +153,7 @@ fn a_large_datastore_is_read_and_emptied(world: &mut World<'_>) {
     world.converged();
 }
 
-fn everything_is_told_again_when_asked(world: &mut World<'_>) {
+fn a_requested_resync_sends_everything(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -180,7 +180,7 @@ fn a_source_that_restarts_finds_the_same(world: &mut World<'_>) {
     world.in_sync(1);
 }
 
-fn a_bad_object_spares_the_others(world: &mut World<'_>) {
+fn an_invalid_object_does_not_affect_others(world: &mut World<'_>) {
     world.edit([set("a", 1), bad_set("b"), bad_policy("p"), set("c", 1), policy("q", 1)]);
     world.start();
     world.in_sync(1);
@@ -197,20 +197,20 @@ fn a_bad_object_spares_the_others(world: &mut World<'_>) {
     world.converged();
 }
 
-fn problems_are_told_and_go_away(world: &mut World<'_>) {
+fn problems_are_reported_and_cleared(world: &mut World<'_>) {
     world.edit([bad_set("b"), set("c", 1)]);
     world.start();
     world.in_sync(1);
-    let tells = |world: &mut World<'_>, name: &'static str| {
+    let await_problem = |world: &mut World<'_>, name: &'static str| {
         let mentions = move |problem: &tortie_datastore::InputProblem| problem.to_string().contains(name);
         world.consumer().until(name, move |consumer| consumer.problems.iter().any(mentions));
     };
-    tells(world, "GlobalNetworkSet/b");
+    await_problem(world, "GlobalNetworkSet/b");
     world.edit([bad_set("c")]);
-    tells(world, "GlobalNetworkSet/c");
+    await_problem(world, "GlobalNetworkSet/c");
     world.consumer().restart();
     world.in_sync(1);
-    tells(world, "GlobalNetworkSet/b");
+    await_problem(world, "GlobalNetworkSet/b");
     world.edit([set("b", 1), delete(Kind::GlobalNetworkSet, "c")]);
     world.converged();
     world.consumer().until("no problems", |consumer| consumer.problems.is_empty());
@@ -275,7 +275,7 @@ fn a_killed_datastore_deletes_nothing(world: &mut World<'_>) {
     world.datastore.start();
 }
 
-fn a_datastore_that_is_away_is_told(world: &mut World<'_>) {
+fn an_unavailable_datastore_is_reported(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -294,12 +294,12 @@ fn a_datastore_is_waited_for_from_the_beginning(world: &mut World<'_>) {
     world.start();
     world.consumer().listen(AWAY);
     let consumer = world.consumer();
-    assert!(consumer.in_sync == 0 && consumer.known.is_empty(), "nothing can be known yet");
+    assert!(consumer.in_sync == 0 && consumer.state.is_empty(), "nothing can be known yet");
     world.datastore.start();
     world.in_sync(1);
 }
 
-fn everything_is_told_again_when_the_datastore_is_back(world: &mut World<'_>) {
+fn a_requested_resync_completes_when_the_datastore_returns(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -326,7 +326,7 @@ fn a_partition_deletes_nothing_and_loses_nothing(world: &mut World<'_>) {
     world.converged();
 }
 
-fn what_was_missed_and_is_forgotten_is_found_out(world: &mut World<'_>) {
+fn compacted_changes_are_detected(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);
@@ -337,7 +337,7 @@ fn what_was_missed_and_is_forgotten_is_found_out(world: &mut World<'_>) {
     world.converged();
 }
 
-fn deletions_that_are_forgotten_are_found_out_after_a_partition(world: &mut World<'_>) {
+fn compacted_deletions_are_detected_after_a_partition(world: &mut World<'_>) {
     world.edit(a_bit_of_everything());
     world.start();
     world.in_sync(1);

@@ -18,11 +18,11 @@ pub(super) struct Consumer {
     watching: Watching,
     source: JoinHandle<Closed>,
     /// State that the source has sent so far.
-    pub(super) known: State,
-    /// Keys deleted since [`Consumer::forget_deletions`].
+    pub(super) state: State,
+    /// Keys deleted since [`Consumer::clear_deletions`].
     pub(super) deleted: BTreeSet<Key>,
     /// Whether existing objects may be deleted and created again.
-    pub(super) known_may_vanish: bool,
+    pub(super) allows_recreation: bool,
     pub(super) problems: Vec<InputProblem>,
     pub(super) unavailable: Option<String>,
     status: Option<SyncStatus>,
@@ -37,9 +37,9 @@ impl Consumer {
         Self {
             watching,
             source,
-            known: State::new(),
+            state: State::new(),
             deleted: BTreeSet::new(),
-            known_may_vanish: false,
+            allows_recreation: false,
             problems: Vec::new(),
             unavailable: None,
             status: None,
@@ -92,29 +92,29 @@ impl Consumer {
             let key = update.key();
             assert!(keys.insert(key.clone()), "{key:?} is told twice at once");
             if update.exists() {
-                self.known.insert(key, update);
+                self.state.insert(key, update);
             } else {
-                assert!(self.known.remove(&key).is_some(), "{key:?} is deleted, but was never there");
+                assert!(self.state.remove(&key).is_some(), "{key:?} is deleted, but was never there");
                 self.deleted.insert(key);
             }
         }
     }
 
-    pub(super) fn forget_deletions(&mut self) {
+    pub(super) fn clear_deletions(&mut self) {
         self.deleted.clear();
     }
 
     /// Processes events until the condition holds.
-    pub(super) fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
-        self.until_or(|_| what.to_owned(), done);
+    pub(super) fn until(&mut self, description: &str, done: impl Fn(&Self) -> bool) {
+        self.until_or(|_| description.to_owned(), done);
     }
 
     /// As [`Consumer::until`], with the description computed from the present state.
-    pub(super) fn until_or(&mut self, what: impl Fn(&Self) -> String, done: impl Fn(&Self) -> bool) {
+    pub(super) fn until_or(&mut self, description: impl Fn(&Self) -> String, done: impl Fn(&Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !done(self) {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "waited for {PATIENCE:?} in vain: {}", what(self));
+            assert!(!left.is_zero(), "waited for {PATIENCE:?} in vain: {}", description(self));
             self.take(left.min(Duration::from_millis(100)));
         }
     }
@@ -134,7 +134,7 @@ impl Consumer {
     /// Requests a resync and discards the state sent before.
     pub(super) fn restart(&mut self) {
         self.watching.resend.ask();
-        self.known.clear();
+        self.state.clear();
         self.deleted.clear();
         self.problems.clear();
         self.status = None;

@@ -69,38 +69,41 @@ impl<'s> World<'s> {
     /// Waits until the source has sent the state that follows from the edits, and checks that it
     /// stays so. No object that exists before and after may be deleted in between.
     pub(super) fn converged(&mut self) {
-        let wanted = self.wanted();
+        let expected = self.expected();
         let Some(consumer) = &mut self.consumer else { panic!("a case starts a source before it listens") };
         let datastore = &*self.datastore;
         let ours = |state: &State| -> State {
             let ours = state.iter().filter(|(key, _)| !datastore.is_background(key));
             ours.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        let before = ours(&consumer.known);
+        let before = ours(&consumer.state);
         let difference = |consumer: &Consumer| {
-            let known = ours(&consumer.known);
-            let missing: Vec<_> = wanted.iter().filter(|(key, value)| known.get(key) != Some(value)).collect();
-            let extra: Vec<_> = known.iter().filter(|(key, value)| wanted.get(key) != Some(value)).collect();
+            let state = ours(&consumer.state);
+            let missing: Vec<_> = expected.iter().filter(|(key, value)| state.get(key) != Some(value)).collect();
+            let extra: Vec<_> = state.iter().filter(|(key, value)| expected.get(key) != Some(value)).collect();
             format!("missing: {missing:#?}\nunexpected: {extra:#?}\n{consumer:?}")
         };
-        consumer.until_or(difference, |consumer| consumer.in_sync > 0 && ours(&consumer.known) == wanted);
+        consumer.until_or(difference, |consumer| consumer.in_sync > 0 && ours(&consumer.state) == expected);
         consumer.listen(QUIET);
-        assert_eq!(ours(&consumer.known), wanted, "the state did not stay");
-        let kept = !consumer.known_may_vanish;
-        let vanished =
-            consumer.deleted.iter().filter(|_| kept).find(|key| before.contains_key(key) && wanted.contains_key(key));
+        assert_eq!(ours(&consumer.state), expected, "the state did not stay");
+        let must_stay = !consumer.allows_recreation;
+        let vanished = consumer
+            .deleted
+            .iter()
+            .filter(|_| must_stay)
+            .find(|key| before.contains_key(key) && expected.contains_key(key));
         assert_eq!(vanished, None, "vanished in between");
-        consumer.forget_deletions();
+        consumer.clear_deletions();
     }
 
     /// As [`World::converged`], after edits that delete and create the same objects.
     pub(super) fn churned(&mut self) {
-        self.consumer().known_may_vanish = true;
+        self.consumer().allows_recreation = true;
         self.converged();
-        self.consumer().known_may_vanish = false;
+        self.consumer().allows_recreation = false;
     }
 
-    fn wanted(&self) -> State {
+    fn expected(&self) -> State {
         let all = self.model.snapshot().into_iter().map(|update| (update.key(), update));
         all.filter(|(key, _)| !self.datastore.is_background(key)).collect()
     }
@@ -109,7 +112,7 @@ impl<'s> World<'s> {
     /// unavailable.
     pub(super) fn nothing_is_deleted(&mut self, time: Duration) {
         let consumer = self.consumer();
-        consumer.forget_deletions();
+        consumer.clear_deletions();
         consumer.listen(time);
         assert!(consumer.deleted.is_empty(), "deleted although it exists: {:?}", consumer.deleted);
     }

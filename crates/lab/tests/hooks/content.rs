@@ -207,7 +207,7 @@ impl Writer<'_> {
                 .collect();
             tree(tables.blocks(), &keys.iter().map(|key| (&key[..], 1)).collect::<Vec<_>>())
         });
-        let number = self.add(EndpointRecord { kind: EndpointKind::Workload, asked: 0b11, groups, sources });
+        let number = self.add(EndpointRecord { kind: EndpointKind::Workload, evaluated: 0b11, groups, sources });
         let interface = interface_name(place).unwrap();
         self.interfaces.push((index(self.lab, &interface).to_be_bytes(), number));
     }
@@ -222,16 +222,16 @@ impl Writer<'_> {
             (Layer::Untracked, host.untracked.is_some()),
             (Layer::PreDnat, host.pre_dnat.is_some()),
         ];
-        let (mut groups, mut asked) = ([0; 8], 0);
-        for (place, (layer, is_asked)) in (0_u8..).step_by(2).zip(layers) {
+        let (mut groups, mut evaluated) = ([0; 8], 0);
+        for (place, (layer, is_evaluated)) in (0_u8..).step_by(2).zip(layers) {
             for (place, direction) in [(place, Direction::Ingress), (place + 1, Direction::Egress)] {
                 let slot = self.group(base + u32::from(place), compiled.host_group(&name, layer, direction), tables);
                 groups[usize::from(place)] = slot;
-                asked |= u32::from(is_asked) << place;
+                evaluated |= u32::from(is_evaluated) << place;
             }
         }
         let kind = EndpointKind::Host;
-        let number = self.add(EndpointRecord { kind, asked, groups, ..EndpointRecord::default() });
+        let number = self.add(EndpointRecord { kind, evaluated, groups, ..EndpointRecord::default() });
         if interface != "*" {
             self.interfaces.push((index(self.lab, interface).to_be_bytes(), number));
         }

@@ -35,7 +35,7 @@ fn neighbours() -> Rule {
     Rule { protocol: Some(Protocol::ICMPV6), ..Rule::new(RuleAction::Allow) }
 }
 
-fn judged(lab: &Lab, interface: &'static str, host: Host, settings: &HookSettings) -> Generation {
+fn attach_programs(lab: &Lab, interface: &'static str, host: Host, settings: &HookSettings) -> Generation {
     let mut generation = Generation::load(settings);
     let hosts = BTreeMap::from([(interface, host)]);
     Content { hosts, ..everything_of_pods() }.write(lab, &generation);
@@ -65,7 +65,7 @@ kernel_test! {
         for interface in ["eth0", "*"] {
             let normal = Rulings { ingress: vec![neighbours(), allow(Protocol::TCP, &[81])], egress: vec![neighbours(), allow(Protocol::TCP, &[80])] };
             let host = Host { normal: Some(normal), ..Host::default() };
-            let _generation = judged(&lab, interface, host, &failsafes());
+            let _generation = attach_programs(&lab, interface, host, &failsafes());
             check(&lab, &[
                 (&outside, &node, Port::tcp(81), true),
                 (&outside, &node, Port::tcp(22), true),
@@ -86,7 +86,7 @@ kernel_test! {
         let mut lab = lab();
         serve(&mut lab);
         let (a, node, outside) = (place("a"), Place::Node, Place::Outside);
-        let _generation = judged(&lab, "eth0", Host::default(), &HookSettings::default());
+        let _generation = attach_programs(&lab, "eth0", Host::default(), &HookSettings::default());
         check_of(&[Family::V4], &lab, &[
             (&outside, &node, Port::tcp(22), false),
             (&node, &outside, Port::tcp(80), false),
@@ -104,7 +104,7 @@ kernel_test! {
             };
             let normal = Rulings { ingress: vec![allow_all()], egress: vec![allow_all()] };
             let host = Host { normal: Some(normal), forward: Some(forward), ..Host::default() };
-            let _generation = judged(&lab, interface, host, &HookSettings::default());
+            let _generation = attach_programs(&lab, interface, host, &HookSettings::default());
             check(&lab, &[
                 (&outside, &a, Port::tcp(80), true),
                 (&outside, &a, Port::tcp(81), false),
@@ -119,7 +119,7 @@ kernel_test! {
         }
     }
 
-    fn policy_before_translation_sees_the_first_destination_and_has_the_last_word() {
+    fn pre_dnat_policy_sees_the_original_destination_and_is_final() {
         let mut lab = lab();
         serve(&mut lab);
         let (a, node, outside) = (place("a"), Place::Node, Place::Outside);
@@ -146,7 +146,7 @@ END"
             };
             let normal = Rulings { ingress: vec![neighbours(), allow(Protocol::TCP, &[80])], egress: vec![neighbours()] };
             let host = Host { normal: Some(normal), pre_dnat: Some(pre_dnat), ..Host::default() };
-            let _generation = judged(&lab, interface, host, &failsafes());
+            let _generation = attach_programs(&lab, interface, host, &failsafes());
             // The servers answer with the name of their place, independent of the port.
             check(&lab, &[
                 (&outside, &node, Port::tcp(80), true),
@@ -176,7 +176,7 @@ END"
         };
         let host = Host { normal: Some(normal), untracked: Some(untracked), ..Host::default() };
         {
-            let _generation = judged(&lab, "eth0", host.clone(), &failsafes());
+            let _generation = attach_programs(&lab, "eth0", host.clone(), &failsafes());
             check(&lab, &[
                 (&outside, &node, Port::udp(90), true),
                 (&outside, &node, Port::udp(91), false),
@@ -189,7 +189,7 @@ END"
             ]);
         }
         // The endpoint of all interfaces has no effect in this layer.
-        let _generation = judged(&lab, "*", host, &failsafes());
+        let _generation = attach_programs(&lab, "*", host, &failsafes());
         check(&lab, &[
             (&outside, &node, Port::udp(90), false),
             (&outside, &node, Port::tcp(80), true),
@@ -197,7 +197,7 @@ END"
         ]);
     }
 
-    fn packets_of_the_host_that_are_translated_are_judged_where_they_leave() {
+    fn translated_packets_of_the_host_are_filtered_where_they_leave() {
         let mut lab = lab();
         serve(&mut lab);
         // Before DNAT, the route to a service leads to the interface of the host endpoint.
@@ -218,7 +218,7 @@ END",
         for interface in ["eth0", "*"] {
             let normal = Rulings { ingress: vec![], egress: vec![neighbours(), allow(Protocol::TCP, &[80])] };
             let host = Host { normal: Some(normal), ..Host::default() };
-            let _generation = judged(&lab, interface, host, &HookSettings::default());
+            let _generation = attach_programs(&lab, interface, host, &HookSettings::default());
             let connects = |target: &str, patience| {
                 let target = target.parse().unwrap();
                 let connected = lab.node().run(|| TcpStream::connect_timeout(&target, patience));

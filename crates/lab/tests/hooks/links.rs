@@ -45,11 +45,11 @@ fn with_file_system(body: impl FnOnce(&tempfile::TempDir) + Send) {
 }
 
 kernel_test! {
-    fn pinned_programs_judge_when_nobody_is_left_and_are_found_again() {
+    fn pinned_programs_filter_without_a_process_and_can_be_reopened() {
         with_file_system(|folder| {
             let lab = lab();
             let (a, b) = (place("a"), place("b"));
-            let judged = [(&a, &b, Port::tcp(80), true), (&a, &b, Port::tcp(81), false)];
+            let expected = [(&a, &b, Port::tcp(80), true), (&a, &b, Port::tcp(81), false)];
             let path = |number: usize| folder.path().join(format!("link{number}"));
             let (ids, places): (Vec<u32>, Vec<_>) = {
                 let mut generation = Generation::load(&HookSettings::default());
@@ -63,7 +63,7 @@ kernel_test! {
                 programs.map(|(at, program)| (program.info().unwrap().id, position(*at, 1))).unzip()
             };
             // All descriptors are closed now.
-            check(&lab, &judged);
+            check(&lab, &expected);
             let links: Vec<NetfilterLink> = (0..8).map(|number| NetfilterLink::open(&path(number)).unwrap()).collect();
             for (number, link) in links.iter().enumerate() {
                 let info = link.info().unwrap();
@@ -71,7 +71,7 @@ kernel_test! {
             }
             // Closing the descriptors leaves the pinned links.
             drop(links);
-            check(&lab, &judged);
+            check(&lab, &expected);
             for number in 0..8 {
                 NetfilterLink::open(&path(number)).unwrap().detach().unwrap();
             }

@@ -51,7 +51,7 @@ pub(crate) fn content() -> Content {
 }
 
 /// Attaches programs with this content.
-fn judged(lab: &Lab, content: &Content, settings: &HookSettings) -> Generation {
+fn attach_programs(lab: &Lab, content: &Content, settings: &HookSettings) -> Generation {
     let mut generation = Generation::load(settings);
     content.write(lab, &generation);
     generation.attach(lab, 0).unwrap();
@@ -113,7 +113,7 @@ kernel_test! {
             (&outside, &stray, Port::udp(80), true),
         ];
         check(&lab, &open);
-        let generation = judged(&lab, &content(), &HookSettings::default());
+        let generation = attach_programs(&lab, &content(), &HookSettings::default());
         check(&lab, &[
             (&a, &b, Port::tcp(80), true),
             (&a, &b, Port::sctp(80), true),
@@ -145,10 +145,10 @@ kernel_test! {
         check(&lab, &open);
     }
 
-    fn packets_of_known_connections_are_not_asked_about() {
+    fn packets_of_known_connections_skip_policy() {
         let lab = lab();
         let (a, b) = (place("a"), place("b"));
-        let generation = judged(&lab, &content(), &HookSettings::default());
+        let generation = attach_programs(&lab, &content(), &HookSettings::default());
         for family in [Family::V4, Family::V6] {
             let mut content = content();
             content.write(&lab, &generation);
@@ -164,7 +164,7 @@ kernel_test! {
         }
     }
 
-    fn without_records_workloads_have_nothing_and_the_host_what_is_known_and_failsafe_ports() {
+    fn without_records_workloads_are_denied_and_the_host_keeps_connections_and_failsafe_ports() {
         let lab = lab();
         let (a, b, node, outside) = (place("a"), place("b"), Place::Node, Place::Outside);
         let tcp = |port| FailsafePort { protocol: Protocol::TCP, port, net: None };
@@ -179,11 +179,11 @@ kernel_test! {
         generation.attach(&lab, 0).unwrap();
         for family in [Family::V4, Family::V6] {
             generation.write(MapKind::Current, 0, &1_u64.to_ne_bytes());
-            let mut known = [connect(&lab, &outside, &node, family), connect(&lab, &node, &outside, family)];
+            let mut of_host = [connect(&lab, &outside, &node, family), connect(&lab, &node, &outside, family)];
             let mut of_pods = connect(&lab, &a, &b, family);
             // This generation holds no state.
             generation.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
-            for stream in &mut known {
+            for stream in &mut of_host {
                 assert!(echoes(stream, LONG), "connections of the host stay");
             }
             assert!(!echoes(&mut of_pods, SHORT), "workloads have nothing");
@@ -200,14 +200,14 @@ kernel_test! {
         }
     }
 
-    fn the_way_to_the_host_is_as_configured() {
+    fn endpoint_to_host_action_applies() {
         let lab = lab();
         let (a, b, node) = (place("a"), place("b"), Place::Node);
         for (endpoint_to_host, open) in
             [(EndpointToHost::Allow, true), (EndpointToHost::Undecided, true), (EndpointToHost::Deny, false)]
         {
             let policy = Settings { endpoint_to_host, ..Settings::default() };
-            let _generation = judged(&lab, &content(), &HookSettings { policy, ..HookSettings::default() });
+            let _generation = attach_programs(&lab, &content(), &HookSettings { policy, ..HookSettings::default() });
             check(&lab, &[
                 (&a, &node, Port::tcp(22), open),
                 (&a, &node, Port::udp(80), false),
@@ -222,7 +222,7 @@ kernel_test! {
         let mut content = content();
         content.pods[0].1.egress = vec![allow_all()];
         content.pods[1].1.ingress = vec![allow_all()];
-        let generation = judged(&lab, &content, &HookSettings::default());
+        let generation = attach_programs(&lab, &content, &HookSettings::default());
         let (from, to) = (lab.namespace(&a).unwrap(), lab.namespace(&b).unwrap());
         from.ip(["addr add 192.168.1.99/32 dev eth0", "addr add fd00:10::99/128 dev eth0 nodad"]).unwrap();
         for (good, spoofed, target) in [
@@ -246,7 +246,7 @@ kernel_test! {
         }
     }
 
-    fn who_has_no_address_yet_may_ask_for_one() {
+    fn pods_without_address_may_send_dhcp_requests() {
         let lab = lab();
         let a = place("a");
         let mut content = content();
@@ -258,7 +258,7 @@ kernel_test! {
         sender.send(&request([1, 0, 0, 0], *b"first")).unwrap();
         assert_eq!(receive(&server, &mut text).unwrap(), 5, "no policy is in force");
         let policy = Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() };
-        let _generation = judged(&lab, &content, &HookSettings { policy, ..HookSettings::default() });
+        let _generation = attach_programs(&lab, &content, &HookSettings { policy, ..HookSettings::default() });
         for (source, text) in [([1, 0, 0, 0], b"spoof"), ([0, 0, 0, 0], b"asked")] {
             sender.send(&request(source, *text)).unwrap();
         }
@@ -266,10 +266,10 @@ kernel_test! {
         assert_eq!(&text[..length], b"asked");
     }
 
-    fn fragments_are_judged_by_what_the_first_has() {
+    fn fragments_get_the_verdict_of_the_first() {
         let lab = lab();
         let (outside, b) = (Place::Outside, place("b"));
-        let generation = judged(&lab, &content(), &HookSettings::default());
+        let generation = attach_programs(&lab, &content(), &HookSettings::default());
         let (from, to) = (lab.namespace(&outside).unwrap(), lab.namespace(&b).unwrap());
         for (any, address) in [("0.0.0.0:0", "192.168.1.11"), ("[::]:0", "[fd00:10::b]")] {
             let receiver = to.run(|| UdpSocket::bind(format!("{address}:83")).unwrap()).unwrap();
@@ -287,7 +287,7 @@ kernel_test! {
         }
     }
 
-    fn what_a_decision_is_about_is_counted() {
+    fn packets_are_counted_per_decision() {
         let lab = lab();
         let (a, b) = (place("a"), place("b"));
         let mut generation = Generation::load(&HookSettings::default());

@@ -40,11 +40,11 @@ pub enum DesiredUpdate {
     IpSet(IpSetUpdate),
     /// Members that joined or left an IP set.
     IpSetDelta(IpSetDelta),
-    /// An IP set that is unused.
+    /// An IP set that is no longer used.
     IpSetRemove(IpSetId),
     /// A policy that applies to an endpoint of this node.
     Policy(PolicyId, Arc<Policy>),
-    /// A policy that does not apply here any more.
+    /// A policy that no longer applies to an endpoint of this node.
     PolicyRemove(PolicyId),
     /// A profile that an endpoint of this node has.
     Profile(ProfileName, Arc<Profile>),
@@ -69,11 +69,11 @@ pub enum DesiredUpdate {
     /// A destination network and its route attributes. A node's tunnels are sent before the routes
     /// that use them.
     Route(Cidr, Route),
-    /// A network without route attributes.
+    /// A network that no longer has route attributes.
     RouteRemove(Cidr),
     /// A node's end of VXLAN tunnels.
     Vtep(Hostname, Vtep),
-    /// A node without VXLAN tunnels.
+    /// A node that is no longer an end of VXLAN tunnels.
     VtepRemove(Hostname),
     /// The `WireGuard` identity of a node, IPv4.
     Wireguard(Hostname, WireguardPeer),

@@ -97,7 +97,7 @@ impl fmt::Debug for RouteTypes {
     }
 }
 
-/// The tunnels of a node that have an address.
+/// The kinds of tunnel for which a node has an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct TunnelTypes {

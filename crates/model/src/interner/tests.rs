@@ -7,7 +7,7 @@ use crate::{
 };
 
 #[test]
-fn equal_things_are_held_once() {
+fn equal_values_are_held_once() {
     let mut interner = Interner::new();
     let pairs = [("b", "2"), ("a", "1")];
     let (one, other) = (interner.labels(pairs).unwrap(), interner.labels([("a", "1"), ("b", "2")]).unwrap());
@@ -96,7 +96,7 @@ fn of_labels_with_one_name_the_last_counts() {
 
 /// A source runs for months, in a cluster that changes.
 #[test]
-fn what_nobody_uses_is_forgotten() {
+fn unused_values_are_removed() {
     let mut interner = Interner::new();
     let kept = (interner.labels([("kept", "yes")]).unwrap(), interner.share(policy("kept", "has(kept)")));
     for n in 0..100_000 {
@@ -111,7 +111,7 @@ fn what_nobody_uses_is_forgotten() {
 }
 
 #[test]
-fn labels_that_nobody_shares_are_not_all_remembered() {
+fn unshared_labels_are_not_all_cached() {
     let mut interner = Interner::new();
     let all: Vec<_> = (0..200_000).map(|n| interner.labels([("n", n.to_string())]).unwrap()).collect();
     assert!(interner.labels.len() <= Interner::MOST_LABELS);

@@ -11,7 +11,7 @@ fn rules_and_policies_are_small() {
 }
 
 #[test]
-fn extras_say_the_same_set_or_not() {
+fn extras_are_equal_whether_set_or_default() {
     let mut rule = Rule::new(RuleAction::Allow);
     rule.extras.icmp_type = None;
     rule.source.extras.not_nets = List::new();

@@ -68,8 +68,8 @@ fn profile_count(names: &[ProfileName]) -> Result<(), Flaw> {
     at_most("profile_ids", names.len(), "profiles", MAX_PROFILES)
 }
 
-fn at_most(field: &str, count: usize, things: &'static str, bound: usize) -> Result<(), Flaw> {
-    if count <= bound { Ok(()) } else { Err(Flaw::new(field, Reason::TooMany { count, things, bound })) }
+fn at_most(field: &str, count: usize, noun: &'static str, bound: usize) -> Result<(), Flaw> {
+    if count <= bound { Ok(()) } else { Err(Flaw::new(field, Reason::TooMany { count, noun, bound })) }
 }
 
 fn family(field: &str, addresses: &[IpAddr], family: Family) -> Result<(), Flaw> {

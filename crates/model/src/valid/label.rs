@@ -47,7 +47,7 @@ fn check(field: &str, key: &str, own_key: &str, value: &str) -> Result<(), Flaw>
     Ok(())
 }
 
-/// `name` or `dns.sub.domain/name`.
+/// Reports whether a key is `name` or `dns.sub.domain/name`.
 fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_word(name),
@@ -65,7 +65,8 @@ fn is_word(text: &str) -> bool {
         && bytes.iter().all(|&byte| super::is_name_byte(byte))
 }
 
-/// Labels of `a–z 0–9 -`, alphanumeric at both ends, joined by dots.
+/// Reports whether a text consists of labels of `a–z 0–9 -`, alphanumeric at both ends, joined by
+/// dots.
 fn is_subdomain(text: &str) -> bool {
     let is_lower = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| {

@@ -69,7 +69,7 @@ impl RuleCount {
             (self.selectors, "different selectors in rules", Self::MAX_SELECTORS),
         ];
         match counts.into_iter().find(|(count, _, bound)| count > bound) {
-            Some((count, things, bound)) => Err(Reason::TooMany { count, things, bound }),
+            Some((count, noun, bound)) => Err(Reason::TooMany { count, noun, bound }),
             None => Ok(()),
         }
     }

@@ -126,7 +126,7 @@ fn refusals_of_later_stages_come_first() {
     let long = "a".repeat(513);
     for name in ["", "bad key", "a:b", "é", &long] {
         let labels = Labels::from_pairs([(name, "x"), ("good", "x")]).unwrap();
-        let reason = format!("labels: `{name}` is not the name of a label");
+        let reason = format!("labels: `{name}` is not a valid label name");
         let endpoint = WorkloadEndpoint { labels: labels.clone(), ..workload("cali1") };
         assert_eq!(refused(&endpoint), format!("WorkloadEndpoint: {reason}"));
         let host =

@@ -8,7 +8,7 @@ use super::Cidr;
 /// Length of the header: begin and end of the differing octets, whether prefix lengths or families
 /// differ, and the first network.
 const HEADER: usize = 3 + 17;
-/// Padding after the networks, so that sixteen octets can be read at once at the begin of any
+/// Padding after the networks, so that sixteen octets can be read at once from the beginning of any
 /// network.
 const PADDING: [u8; 16] = [0; 16];
 
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_holds_what_it_is_made_of(nets in cidrs(), other in cidrs(), sought in cidr()) {
+        fn a_list_holds_its_networks(nets in cidrs(), other in cidrs(), sought in cidr()) {
             let list = CidrList::from(nets.as_slice());
             prop_assert_eq!(list.iter().collect::<Vec<_>>(), nets.as_slice());
             prop_assert_eq!((list.len(), list.is_empty()), (nets.len(), nets.is_empty()));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_in_common_is_kept_once() {
+    fn the_common_prefix_is_stored_once() {
         let list: CidrList = (0..200).map(|last| Cidr::host([10, 0, 0, last].into())).collect();
         assert_eq!(list.bytes.len(), HEADER + 200 + PADDING.len());
         assert_eq!(CidrIter::once("10.0.0.1/32".parse().unwrap()).len(), 1);

@@ -103,7 +103,7 @@ fn nothing_unchecked_gets_through() {
 }
 
 #[test]
-fn what_the_kernel_refuses_for_its_value() {
+fn members_with_invalid_values_are_rejected() {
     let unspecified = "the unspecified address cannot be stored in a hash set of addresses";
     check(SetType::HashIp, V4, "0.0.0.0", &format!("error: 0.0.0.0: {unspecified}"));
     check(SetType::HashIp, V6, "::", &format!("error: ::: {unspecified}"));
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_prints_as_itself(text in "[0-9a-f:.,/v]{0,24}", v6: bool, kind in 0usize..5) {
+    fn parsed_members_print_unchanged(text in "[0-9a-f:.,/v]{0,24}", v6: bool, kind in 0usize..5) {
         let (set_type, family) = (SetType::ALL[kind], if v6 { V6 } else { V4 });
         if let Ok(Some(member)) = Member::parse(set_type, family, &text) {
             prop_assert_eq!(Member::parse(set_type, family, &member.to_string()), Ok(Some(member)));

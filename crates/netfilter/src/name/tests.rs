@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_can_choose_the_hash_of_another_id(id in "[a-z]{21,40}") {
+    fn the_hash_of_another_id_cannot_be_chosen(id in "[a-z]{21,40}") {
         let hashed = ChainName::limited(PREFIX, &id);
         let spoof = &hashed.as_str()[PREFIX.as_str().len()..];
         prop_assert_ne!(ChainName::limited(PREFIX, spoof), hashed);

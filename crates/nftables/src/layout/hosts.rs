@@ -37,14 +37,14 @@ pub struct Hosts {
     hosts: BTreeMap<IpAddr, Host>,
     /// Networks by length and first address, with the rules that have them, and the number of
     /// members that give them.
-    nets: BTreeMap<(u8, IpAddr), Held>,
+    nets: BTreeMap<(u8, IpAddr), MemberCounts>,
     /// Number of networks of each rule.
     nets_of: BTreeMap<u32, usize>,
     classes: BTreeMap<Arc<[u32]>, Class>,
     /// The rules of all classes.
     total: usize,
     /// Members of all rules.
-    held: usize,
+    counts: usize,
     /// Memory bound, in bytes.
     room: usize,
     /// Bytes of dropped layouts.
@@ -52,11 +52,11 @@ pub struct Hosts {
 }
 
 /// Numbers of rules, in order, each with its number of members that are this address or network.
-type Held = Vec<(u32, u32)>;
+type MemberCounts = Vec<(u32, u32)>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Host {
-    held: Held,
+    counts: MemberCounts,
     class: Option<Arc<[u32]>>,
 }
 
@@ -72,11 +72,11 @@ struct Class {
 #[allow(clippy::exhaustive_structs, reason = "all that there is to do")]
 pub struct HostChanges {
     /// New verdicts of addresses; `None` for addresses without one.
-    pub leads: BTreeMap<MapKey, Option<MapVerdict>>,
+    pub verdicts: BTreeMap<MapKey, Option<MapVerdict>>,
     /// New chains.
     pub new: Vec<Chain>,
     /// Chains that are no longer used.
-    pub gone: Vec<ChainName>,
+    pub unused: Vec<ChainName>,
     /// Whether the chain with the map must be laid out again.
     pub lay_out: bool,
 }
@@ -101,7 +101,7 @@ impl Hosts {
             nets_of: BTreeMap::new(),
             classes: BTreeMap::new(),
             total: 0,
-            held: 0,
+            counts: 0,
             room,
             given_up: 0,
         };
@@ -127,7 +127,7 @@ impl Hosts {
 
     /// Estimated bytes besides those of its rules.
     pub(crate) fn bytes(&self) -> usize {
-        HOST * self.hosts.len() + HELD * (self.held + self.nets.len()) + RULE * self.total
+        HOST * self.hosts.len() + HELD * (self.counts + self.nets.len()) + RULE * self.total
     }
 
     /// Names the map and the chains of its verdicts.
@@ -201,7 +201,7 @@ impl Hosts {
 
     /// Reports whether the counts exceed the limits for a map that is out of bounds.
     fn is_excessive(&self) -> bool {
-        let is_large = self.held > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES;
+        let is_large = self.counts > MAX_HELD || self.hosts.len() > 2 * MAX_HOSTS || self.total > 2 * MAX_RULES;
         is_large || self.bytes() > self.room
     }
 
@@ -218,7 +218,7 @@ impl Hosts {
             nets_of: BTreeMap::new(),
             classes: BTreeMap::new(),
             total: 0,
-            held: 0,
+            counts: 0,
             room: self.room,
             given_up,
         };
@@ -227,16 +227,16 @@ impl Hosts {
     /// Counts one member of a rule more or less.
     fn count(&mut self, net: Cidr, number: u32, is_new: bool) {
         let net = net.masked();
-        step(&mut self.held, is_new);
+        step(&mut self.counts, is_new);
         if net.is_host() {
             let host = self.hosts.entry(net.address()).or_default();
-            count(&mut host.held, number, is_new);
+            count(&mut host.counts, number, is_new);
             return;
         }
         let key = (net.prefix_len(), net.address());
-        let held = self.nets.entry(key).or_default();
-        count(held, number, is_new);
-        if held.is_empty() {
+        let counts = self.nets.entry(key).or_default();
+        count(counts, number, is_new);
+        if counts.is_empty() {
             self.nets.remove(&key);
         }
         let of_rule = self.nets_of.entry(number).or_default();
@@ -277,7 +277,7 @@ impl Hosts {
                 self.classes.get_mut(&before).expect("an address is in a known class").hosts -= 1;
                 classes.insert(before);
             }
-            changes.leads.insert(MapKey::Address(address), self.verdict(address));
+            changes.verdicts.insert(MapKey::Address(address), self.verdict(address));
         }
         if self.is_excessive() {
             self.give_up();
@@ -287,7 +287,7 @@ impl Hosts {
             if let Some(Class { chain, hosts: 0 }) = self.classes.get(&class) {
                 // A chain that was created meanwhile has not been reported.
                 if !new.remove(&class) {
-                    changes.gone.push(*chain);
+                    changes.unused.push(*chain);
                 }
                 self.classes.remove(&class);
                 self.total -= class.len();
@@ -327,11 +327,11 @@ impl Hosts {
     /// Returns the rules with an address, as such or in a network; `None` if no rule has it as a
     /// single address.
     fn rules_at(&self, address: IpAddr) -> Option<Vec<u32>> {
-        let held = &self.hosts.get(&address)?.held;
-        if held.is_empty() {
+        let counts = &self.hosts.get(&address)?.counts;
+        if counts.is_empty() {
             return None;
         }
-        let mut numbers: BTreeSet<u32> = held.iter().map(|(number, _)| *number).collect();
+        let mut numbers: BTreeSet<u32> = counts.iter().map(|(number, _)| *number).collect();
         let mut at = 0;
         while let Some((len, _)) = self.nets.range((at, FIRST)..).next().map(|(key, _)| *key) {
             let around = Cidr::new(address, len).and_then(|net| self.nets.get(&(len, net.masked().address())));
@@ -353,19 +353,19 @@ fn step(count: &mut usize, is_new: bool) {
 }
 
 #[expect(clippy::expect_used, clippy::indexing_slicing, reason = "members that go were counted when they came")]
-fn count(held: &mut Held, number: u32, is_new: bool) {
-    let found = held.binary_search_by_key(&number, |(known, _)| *known);
+fn count(counts: &mut MemberCounts, number: u32, is_new: bool) {
+    let found = counts.binary_search_by_key(&number, |(known, _)| *known);
     if is_new {
         match found {
-            Ok(at) => held[at].1 += 1,
-            Err(at) => held.insert(at, (number, 1)),
+            Ok(at) => counts[at].1 += 1,
+            Err(at) => counts.insert(at, (number, 1)),
         }
         return;
     }
     let at = found.expect("a member that goes was counted when it came");
-    held[at].1 -= 1;
-    if held[at].1 == 0 {
-        held.remove(at);
+    counts[at].1 -= 1;
+    if counts[at].1 == 0 {
+        counts.remove(at);
     }
 }
 

@@ -36,12 +36,12 @@ fn net(number: u8) -> Net {
 
 /// All sets exist except one; their members are known.
 #[derive(Default)]
-struct Known {
+struct FakeSets {
     missing: Option<IpSetName>,
     members: BTreeMap<IpSetName, Vec<Cidr>>,
 }
 
-impl Known {
+impl FakeSets {
     /// Set N has these members.
     fn of(members: &[(u16, &[&str])]) -> Self {
         let cidrs = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
@@ -49,7 +49,7 @@ impl Known {
     }
 }
 
-impl Sets for Known {
+impl Sets for FakeSets {
     fn has(&self, set: IpSetName) -> bool {
         self.missing != Some(set)
     }
@@ -60,10 +60,10 @@ impl Sets for Known {
 }
 
 fn laid_out(rules: Vec<Rule>) -> LaidOut {
-    laid_out_with(rules, &Known::default())
+    laid_out_with(rules, &FakeSets::default())
 }
 
-fn laid_out_with(rules: Vec<Rule>, sets: &Known) -> LaidOut {
+fn laid_out_with(rules: Vec<Rule>, sets: &FakeSets) -> LaidOut {
     lay_out(&Chain::new(name("cali-pi-x"), rules), Table::Filter, Family::V4, sets, usize::MAX).unwrap()
 }
 
@@ -97,33 +97,36 @@ fn rules_that_differ_in_addresses_only_ask_for_one_set() {
 #[test]
 fn a_set_that_is_not_there_is_asked_for_by_itself() {
     let chain = Chain::new(name("cali-pi-x"), (1..=6).map(|set| allow(from(set))).collect());
-    let laid_out = laid_out_with(chain.rules.clone(), &Known { missing: Some(set_name(1)), ..Known::default() });
+    let laid_out = laid_out_with(chain.rules.clone(), &FakeSets { missing: Some(set_name(1)), ..FakeSets::default() });
     assert_eq!(counts(&laid_out), (2, 0, 0, 1));
     assert_eq!(laid_out.rules[0], chain.rules[0], "the kernel is to refuse it");
 }
 
 /// A rule with its own NFLOG prefix.
-fn told(number: u16, matches: Matches) -> Rule {
+fn logged_rule(number: u16, matches: Matches) -> Rule {
     let prefix = NflogPrefix::new(&format!("API{number}|np/ns/web"));
     let mark = Action::SetMark(MarkBits::new(ACCEPT).unwrap());
     decide(matches, [mark, Action::Nflog { group: 1, prefix }, Action::Return])
 }
 
 #[test]
-fn rules_that_tell_their_names_stay_apart() {
-    assert_eq!(counts(&laid_out((1..=6).map(|number| told(number, from(number))).collect())), (6, 0, 0, 0));
+fn rules_with_nflog_prefixes_stay_separate() {
+    assert_eq!(counts(&laid_out((1..=6).map(|number| logged_rule(number, from(number))).collect())), (6, 0, 0, 0));
 }
 
 #[test]
 fn rules_that_stay_apart_are_found_by_address() {
-    let rules = |count| (1..=count).map(|number| told(number, from(number))).collect::<Vec<_>>();
-    let sets =
-        Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.2/32"]), (3, &["10.0.0.0/24", "10.0.0.9/32"])]);
+    let rules = |count| (1..=count).map(|number| logged_rule(number, from(number))).collect::<Vec<_>>();
+    let sets = FakeSets::of(&[
+        (1, &["10.0.0.1/32", "10.0.0.2/32"]),
+        (2, &["10.0.0.2/32"]),
+        (3, &["10.0.0.0/24", "10.0.0.9/32"]),
+    ]);
     assert_eq!(counts(&laid_out_with(rules(7), &sets)), (7, 0, 0, 0), "a map is for more than a few rules");
     let laid_out = laid_out_with(rules(8), &sets);
     // The map, and behind it the one rule with a network.
     assert_eq!(counts(&laid_out), (2, 3, 1, 0));
-    assert_eq!(laid_out.rules[1], told(3, from(3)));
+    assert_eq!(laid_out.rules[1], logged_rule(3, from(3)));
     let led_to = |host: &str| {
         let verdict = laid_out.maps[0].1.get(&MapKey::Address(host.parse().unwrap()))?;
         let Some(MapVerdict::Goto(chain)) = Some(*verdict) else { panic!("{verdict:?}") };
@@ -142,9 +145,9 @@ fn rules_that_stay_apart_are_found_by_address() {
 }
 
 #[test]
-fn what_comes_back_from_a_map_of_addresses_with_a_verdict_meets_nothing_else() {
-    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
-    let mut rules: Vec<Rule> = (1..=8).map(|number| told(number, from(number))).collect();
+fn packets_with_a_verdict_from_an_address_map_meet_no_later_rule() {
+    let sets = FakeSets::of(&[(1, &["10.0.0.1/32"])]);
+    let mut rules: Vec<Rule> = (1..=8).map(|number| logged_rule(number, from(number))).collect();
     rules.push(Rule { origin: rules[0].origin.clone(), ..Rule::when(Matches::new(), Action::Drop) });
     let laid_out = laid_out_with(rules, &sets);
     assert_eq!(counts(&laid_out), (3, 1, 1, 0));
@@ -154,8 +157,8 @@ fn what_comes_back_from_a_map_of_addresses_with_a_verdict_meets_nothing_else() {
 
 #[test]
 fn rules_for_one_port_are_found_by_address_behind_the_map_of_ports() {
-    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
-    let rules = (1..=20).map(|number| told(number, from(number).and_all(tcp(80 + number % 2)))).collect();
+    let sets = FakeSets::of(&[(1, &["10.0.0.1/32"])]);
+    let rules = (1..=20).map(|number| logged_rule(number, from(number).and_all(tcp(80 + number % 2)))).collect();
     let laid_out = laid_out_with(rules, &sets);
     // Set 1 is matched at port 81. The sets for port 80 have no members, so its rules stay.
     assert_eq!(laid_out.rules.len(), 1);
@@ -166,34 +169,38 @@ fn rules_for_one_port_are_found_by_address_behind_the_map_of_ports() {
 
 #[test]
 fn maps_within_bounds_are_used() {
-    let rules = || (1..=8).map(|number| told(number, from(number))).collect::<Vec<_>>();
-    let nobody = laid_out_with(rules(), &Known::of(&[]));
+    let rules = || (1..=8).map(|number| logged_rule(number, from(number))).collect::<Vec<_>>();
+    let nobody = laid_out_with(rules(), &FakeSets::of(&[]));
     assert_eq!((counts(&nobody), nobody.hosts.len()), ((8, 0, 0, 0), 1), "it may be one day");
     let networks: Vec<(u16, &[&str])> = (1..=8).map(|set| (set, ["10.0.0.0/8", "10.0.0.1/32"].as_slice())).collect();
-    assert_eq!(counts(&laid_out_with(rules(), &Known::of(&networks))), (8, 0, 0, 0), "most rules stay behind the map");
+    assert_eq!(
+        counts(&laid_out_with(rules(), &FakeSets::of(&networks))),
+        (8, 0, 0, 0),
+        "most rules stay behind the map"
+    );
 }
 
 #[test]
-fn a_member_changes_what_it_leads_to_and_nothing_else() {
-    let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.2/32"])]);
-    let rules: Vec<Rule> = (1..=8).map(|number| told(number, from(number))).collect();
+fn a_member_changes_only_its_own_elements() {
+    let sets = FakeSets::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.2/32"])]);
+    let rules: Vec<Rule> = (1..=8).map(|number| logged_rule(number, from(number))).collect();
     let mut hosts = laid_out_with(rules.clone(), &sets).hosts.remove(0);
     let changes = hosts.edit(set_name(2), &["10.0.0.3/32".parse().unwrap()], &["10.0.0.2/32".parse().unwrap()]);
-    assert_eq!(changes.leads.len(), 2);
-    assert_eq!((changes.new.len(), changes.gone.len(), changes.lay_out), (1, 1, false));
+    assert_eq!(changes.verdicts.len(), 2);
+    assert_eq!((changes.new.len(), changes.unused.len(), changes.lay_out), (1, 1, false));
     // The same as a layout with these members.
-    let sets = Known::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.3/32"])]);
+    let sets = FakeSets::of(&[(1, &["10.0.0.1/32", "10.0.0.2/32"]), (2, &["10.0.0.3/32"])]);
     assert_eq!(hosts, laid_out_with(rules, &sets).hosts[0]);
     // The rule of a network follows behind the map.
     let changes = hosts.edit(set_name(2), &["10.0.0.0/30".parse().unwrap()], &[]);
     assert!(changes.lay_out);
-    assert_eq!(changes.leads.len(), 2, "those that were not led to the rule before");
+    assert_eq!(changes.verdicts.len(), 2, "those that were not led to the rule before");
 }
 
 #[test]
-fn what_leads_to_rules_is_called_by_the_rules_around() {
-    let sets = Known::of(&[(1, &["10.0.0.1/32"])]);
-    let rules = |count| (1..=count).map(|number| told(number, from(number))).collect::<Vec<_>>();
+fn map_names_depend_on_the_surrounding_rules() {
+    let sets = FakeSets::of(&[(1, &["10.0.0.1/32"])]);
+    let rules = |count| (1..=count).map(|number| logged_rule(number, from(number))).collect::<Vec<_>>();
     let map = |rules| laid_out_with(rules, &sets).maps[0].0;
     assert_eq!(map(rules(8)), map(rules(9)), "one more rule behind the map changes its elements");
     let mut followed = rules(8);
@@ -223,20 +230,20 @@ fn rules_for_ports_are_found_by_port() {
 }
 
 #[test]
-fn rules_of_nobody_stay_as_they_are() {
+fn rules_without_origin_stay_unchanged() {
     let rules: Vec<Rule> = (1..=8).map(|port| Rule::when(tcp(port), Action::Accept)).collect();
     assert_eq!(laid_out(rules.clone()), LaidOut { rules, ..LaidOut::default() });
 }
 
 #[test]
-fn included_rules_say_whose_they_are_and_open_by_themselves() {
+fn included_rules_keep_their_origin_and_separate_openings() {
     let group = Chain::new(
         name("cali-gi-x"),
         vec![Rule::new(Action::Include(name("a"))), Rule::new(Action::Include(name("b")))],
     );
     let expanded = expand(&group, |_| vec![allow(from(1)), allow(from(2)).comment("known")]);
-    let said: Vec<(&str, Option<u32>)> =
+    let actual: Vec<(&str, Option<u32>)> =
         expanded.rules.iter().map(|rule| (rule.comments[0].as_str(), rule.opens)).collect();
     let named = "NetworkPolicy/ns/web 0";
-    assert_eq!(said, [(named, Some(0)), ("known", Some(0)), (named, Some(1)), ("known", Some(1))]);
+    assert_eq!(actual, [(named, Some(0)), ("known", Some(0)), (named, Some(1)), ("known", Some(1))]);
 }

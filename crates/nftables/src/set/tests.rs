@@ -11,7 +11,7 @@ fn texts(nets: &[Cidr]) -> Vec<String> {
 }
 
 #[test]
-fn what_covers_others_takes_their_place_and_gives_it_back() {
+fn a_covering_network_replaces_others_until_its_removal() {
     let mut nets = Networks::default();
     for inner in ["10.1.0.0/16", "10.2.0.0/16", "10.2.3.0/24", "192.0.2.1/32"] {
         nets.insert(net(inner));
@@ -53,7 +53,7 @@ fn networks() -> impl Strategy<Value = Cidr> {
 
 proptest! {
     #[test]
-    fn changes_lead_to_the_largest_networks(edits in prop::collection::vec((any::<bool>(), networks()), 1..60)) {
+    fn changes_add_up_to_the_largest_networks(edits in prop::collection::vec((any::<bool>(), networks()), 1..60)) {
         let (mut nets, mut all, mut kernel) = (Networks::default(), BTreeSet::new(), BTreeSet::new());
         for (inserts, net) in edits {
             let change = if inserts { all.insert(net); nets.insert(net) } else { all.remove(&net); nets.remove(net) };

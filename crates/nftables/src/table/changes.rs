@@ -7,7 +7,7 @@ use tortie_netfilter::{ChainName, MapKey, MapKind, MapVerdict, Member, NetMember
 
 use super::desired::DesiredRule;
 use super::observed::{self, Observed};
-use super::sets::{DesiredSet, Touched};
+use super::sets::{ChangedMembers, DesiredSet};
 use super::{Table, VerdictMap};
 use crate::digest::Digest;
 use crate::expression::Verdict;
@@ -34,23 +34,23 @@ impl Table {
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
         let observed = self.kernel.observed.as_ref().expect("the table was read");
-        let anew = self.must_begin_anew(observed);
+        let rewrites = self.must_rewrite_table(observed);
         let nothing = Observed::default();
-        if anew {
+        if rewrites {
             transaction.commands.push(Command::DeleteTable);
         }
-        let observed = if anew { &nothing } else { observed };
+        let observed = if rewrites { &nothing } else { observed };
         if !observed.exists {
             transaction.commands.push(Command::AddTable);
         }
-        let all = anew || self.pending.all || !observed.exists;
+        let all = rewrites || self.pending.all || !observed.exists;
         let mut parts = Parts::default();
         self.set_changes(observed, all, &mut parts);
         self.map_changes(observed, all, &mut parts);
         self.chain_changes(observed, all, &mut parts);
         let has_rules = !parts.rules.is_empty();
-        let chains_first = !anew && parts.lead_to_parts && !parts.new_chains.is_empty();
-        if (has_rules && !anew && !parts.new_elements.is_empty()) || chains_first {
+        let chains_first = !rewrites && parts.jumps_to_parts && !parts.new_chains.is_empty();
+        if (has_rules && !rewrites && !parts.new_elements.is_empty()) || chains_first {
             transaction.commands.extend(parts.new_sets.into_iter().chain(parts.new_elements));
             if chains_first {
                 let is_new = |command: &Command| match command {
@@ -59,12 +59,12 @@ impl Table {
                     _ => false,
                 };
                 transaction.commands.extend(parts.new_maps.into_iter().chain(parts.new_chains));
-                transaction.commands.extend(parts.rules.into_iter().chain(parts.leads).filter(is_new));
+                transaction.commands.extend(parts.rules.into_iter().chain(parts.added_map_elements).filter(is_new));
             }
             return (transaction, false);
         }
         let (flow_tables, deleted_flow_tables) = self.flow_changes(observed, all);
-        let go_later = has_rules && !anew && !parts.emptied_maps.is_empty();
+        let go_later = has_rules && !rewrites && !parts.emptied_maps.is_empty();
         let order = [
             parts.new_sets,
             parts.new_elements,
@@ -72,9 +72,9 @@ impl Table {
             parts.elements,
             flow_tables,
             parts.new_chains,
-            parts.lost_leads,
+            parts.deleted_map_elements,
             parts.rules,
-            parts.leads,
+            parts.added_map_elements,
         ];
         transaction.commands.extend(order.into_iter().flatten());
         if go_later {
@@ -93,7 +93,7 @@ impl Table {
     /// Reports whether the whole table must be written again, in one transaction. The type of a set
     /// or map cannot be changed, nor can it be removed while rules use it. A dormant table sees no
     /// packet.
-    fn must_begin_anew(&self, observed: &Observed) -> bool {
+    fn must_rewrite_table(&self, observed: &Observed) -> bool {
         let differs = |name: &str, shape: SetShape| observed.sets.get(name).is_some_and(|set| set.shape != shape);
         observed.flags != 0
             || self.desired.sets.iter().any(|(name, set)| differs(name.as_str(), SetShape::Set(set.kind)))
@@ -121,11 +121,12 @@ impl Table {
             }
             let empty = BTreeSet::new();
             let had = known.map_or(&empty, |known| &known.elements);
-            let (gone, new) = match set.touched() {
-                Touched::Some(touched) if known.is_some() => {
-                    let touched: BTreeSet<&Member> = touched.iter().collect();
-                    let differing =
-                        touched.into_iter().filter(|member| set.has(member) != had.contains(&element(kind, member)));
+            let (gone, new) = match set.changed_members() {
+                ChangedMembers::Some(changed_members) if known.is_some() => {
+                    let changed_members: BTreeSet<&Member> = changed_members.iter().collect();
+                    let differing = changed_members
+                        .into_iter()
+                        .filter(|member| set.has(member) != had.contains(&element(kind, member)));
                     differing.copied().partition(|member| !set.has(member))
                 }
                 _ => self.all_elements(set, had),
@@ -216,11 +217,13 @@ impl Table {
                 .map(|(key, verdict)| (*key, verdict.clone()))
                 .collect();
             parts
-                .lost_leads
+                .deleted_map_elements
                 .extend((!lost.is_empty()).then(|| Command::DeleteMapElements { map: name.clone(), elements: lost }));
-            parts.lead_to_parts |=
+            parts.jumps_to_parts |=
                 known.is_some() && matches!(kind, MapKind::Port | MapKind::Address) && !new.is_empty();
-            parts.leads.extend((!new.is_empty()).then(|| Command::AddMapElements { map: name.clone(), elements: new }));
+            parts
+                .added_map_elements
+                .extend((!new.is_empty()).then(|| Command::AddMapElements { map: name.clone(), elements: new }));
         }
     }
 
@@ -305,11 +308,11 @@ struct Parts {
     new_maps: Vec<Command>,
     elements: Vec<Command>,
     new_chains: Vec<Command>,
-    lost_leads: Vec<Command>,
+    deleted_map_elements: Vec<Command>,
     rules: Vec<Command>,
-    leads: Vec<Command>,
+    added_map_elements: Vec<Command>,
     /// Whether some of these lead to rules of policies by port or address.
-    lead_to_parts: bool,
+    jumps_to_parts: bool,
     emptied_maps: Vec<Command>,
     emptied: Vec<Command>,
     deleted_chains: Vec<Command>,

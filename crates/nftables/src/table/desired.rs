@@ -210,7 +210,7 @@ impl Table {
                 state.names.undefine(chain);
             }
             self.faults.quarantine.remove(&name);
-            self.forget_layout(layer, chain);
+            self.remove_layout(layer, chain);
             if self.desired.chains.remove(&name).is_some() {
                 self.pending.chains.insert(name);
             }
@@ -223,7 +223,7 @@ impl Table {
             }
             None => {
                 state.undefined.insert(chain);
-                self.forget_layout(layer, chain);
+                self.remove_layout(layer, chain);
                 let stand_in = self.stand_in(layer, chain).rules;
                 self.compiled(layer, &stand_in, name.as_str(), self.config.id.family)
             }
@@ -243,7 +243,7 @@ impl Table {
         rules: Result<Vec<DesiredRule>, Unsupported>,
     ) {
         let rules = rules.unwrap_or_else(|error| {
-            self.forget_layout(layer, chain);
+            self.remove_layout(layer, chain);
             self.faults.quarantine.insert(name.clone(), Quarantined::unsupported(error));
             let stand_in = self.stand_in(layer, chain).rules;
             let family = self.config.id.family;

@@ -354,7 +354,7 @@ impl Table {
     }
 
     /// A chain is not laid out any more.
-    pub(super) fn forget_layout(&mut self, layer: Layer, chain: ChainName) {
+    pub(super) fn remove_layout(&mut self, layer: Layer, chain: ChainName) {
         self.desired.layouts.ledger.remove((layer, chain));
         self.desired.layouts.refused.remove((layer, chain));
         if !self.desired.layouts.chains.contains_key(&(layer, chain)) {
@@ -430,13 +430,13 @@ impl Table {
                 for part in changes.new {
                     lay_out |= self.add_part(layer, chain, &part).is_err();
                 }
-                for gone in changes.gone {
+                for gone in changes.unused {
                     self.remove_part(layer, chain, gone);
                 }
-                self.pending.keys(layer, hosts.map(), changes.leads.keys().copied());
+                self.pending.keys(layer, hosts.map(), changes.verdicts.keys().copied());
                 // If it is used only since the last plan, its map comes with the next.
                 let Some(map) = self.desired.maps.get_mut(&(layer, hosts.map())) else { continue };
-                for (key, verdict) in changes.leads {
+                for (key, verdict) in changes.verdicts {
                     match verdict {
                         Some(verdict) => map.members.insert(key, verdict),
                         None => map.members.remove(&key),

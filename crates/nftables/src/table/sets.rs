@@ -55,14 +55,14 @@ pub(super) struct DesiredSet {
     pub(super) kind: SetKind,
     members: Members,
     /// Since the kernel was last compared with it.
-    touched: Touched,
+    changed_members: ChangedMembers,
     /// Reason of the kernel's refusal, and time of the retry.
     refused: Option<(String, Duration)>,
 }
 
 /// Members that may differ in the kernel.
 #[derive(Debug)]
-pub(super) enum Touched {
+pub(super) enum ChangedMembers {
     /// Any.
     All,
     /// Only these, of which some may be listed several times.
@@ -107,7 +107,7 @@ impl Members {
     }
 
     /// Reports whether it is a member, inside of another or not.
-    fn wants(&self, member: &Member) -> bool {
+    fn contains(&self, member: &Member) -> bool {
         match (self, member) {
             (Self::Networks(nets), Member::Net(net)) => nets.has(net.cidr()),
             (Self::Plain(members), member) => members.contains(member),
@@ -127,7 +127,7 @@ impl Members {
 impl DesiredSet {
     pub(super) fn new(id: IpSetId, set_type: SetType) -> Self {
         let kind = SetKind::of(set_type);
-        Self { id, kind, members: Members::new(kind), touched: Touched::All, refused: None }
+        Self { id, kind, members: Members::new(kind), changed_members: ChangedMembers::All, refused: None }
     }
 
     pub(super) const fn id(&self) -> &IpSetId {
@@ -147,7 +147,7 @@ impl DesiredSet {
     ) -> Result<(), UpdateError> {
         self.kind = SetKind::of(set_type);
         self.members = Members::new(self.kind);
-        self.touched = Touched::All;
+        self.changed_members = ChangedMembers::All;
         self.edit(family, members, [])
     }
 
@@ -167,8 +167,8 @@ impl DesiredSet {
                 continue;
             }
             if self.kind.takes(&member) {
-                let touched = &mut self.touched;
-                self.members.edit(member, is_wanted, |member| touched.add(member));
+                let changed_members = &mut self.changed_members;
+                self.members.edit(member, is_wanted, |member| changed_members.add(member));
             } else {
                 bad.get_or_insert(member);
                 count += 1;
@@ -179,7 +179,7 @@ impl DesiredSet {
 
     /// The kernel refuses it. Returns whether that is new.
     pub(super) fn refuse(&mut self, reason: String, retry_at: Duration) -> bool {
-        self.touched = Touched::All;
+        self.changed_members = ChangedMembers::All;
         self.refused.replace((reason, retry_at)).is_none()
     }
 
@@ -199,18 +199,18 @@ impl DesiredSet {
     }
 
     /// Returns the members that may differ in the kernel.
-    pub(super) const fn touched(&self) -> &Touched {
-        &self.touched
+    pub(super) const fn changed_members(&self) -> &ChangedMembers {
+        &self.changed_members
     }
 
     /// Notes that the kernel's set equals the desired one.
     pub(super) fn settle(&mut self) {
-        self.touched = Touched::Some(Vec::new());
+        self.changed_members = ChangedMembers::Some(Vec::new());
     }
 
     /// Notes that the kernel's set is unknown.
     pub(super) fn doubt(&mut self) {
-        self.touched = Touched::All;
+        self.changed_members = ChangedMembers::All;
     }
 
     /// Returns the members among these that change the set: with `is_wanted` those that it takes
@@ -220,7 +220,7 @@ impl DesiredSet {
         let takes = |member: &&Member| {
             member.family().is_none_or(|of| of == family)
                 && self.kind.takes(member)
-                && self.members.wants(member) != is_wanted
+                && self.members.contains(member) != is_wanted
         };
         members.iter().filter(takes).copied().filter(|member| known.insert(*member)).collect()
     }
@@ -244,7 +244,7 @@ impl DesiredSet {
     }
 }
 
-impl Touched {
+impl ChangedMembers {
     fn add(&mut self, member: Member) {
         if let Self::Some(members) = self {
             members.push(member);

@@ -14,8 +14,8 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointId,
 };
 
-use super::judge::Surroundings;
-use super::worker::Told;
+use super::evaluation::NodeAddresses;
+use super::worker::CutterMessage;
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -100,15 +100,15 @@ pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
 }
 
 /// That the node is as [`updates`] make it, but for this change.
-pub(super) fn told(change: DesiredUpdate) -> Told {
-    Told::Desired(Box::new(evaluator(&[updates(), vec![change]].concat()).state().clone()))
+pub(super) fn desired(change: DesiredUpdate) -> CutterMessage {
+    CutterMessage::Desired(Box::new(evaluator(&[updates(), vec![change]].concat()).state().clone()))
 }
 
 /// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.
-pub(super) fn surroundings() -> Surroundings {
+pub(super) fn node_addresses() -> NodeAddresses {
     let at = |name: &str, address| (name.parse().unwrap(), BTreeSet::from([ip(address)]));
     let addresses = [at("lo", "127.0.0.1"), at("eth0", "192.0.2.1"), at("eth1", "198.51.100.1")];
-    Surroundings { addresses: BTreeMap::from(addresses), ..Surroundings::default() }
+    NodeAddresses { addresses: BTreeMap::from(addresses), ..NodeAddresses::default() }
 }
 
 /// A TCP connection without NAT.

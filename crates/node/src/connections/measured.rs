@@ -7,10 +7,10 @@ use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{Conntrack, Flow};
 
 use super::SharedCutCounts;
+use super::evaluation::Exceptions;
 use super::fixture::{self, evaluator, policy, tcp, updates};
-use super::judge::Exceptions;
 use super::tracking::KernelTracking;
-use super::worker::{State, Told, Worker};
+use super::worker::{CutterMessage, State, Worker};
 
 const CONNECTIONS: u32 = 100_000;
 /// One in so many is denied by the change.
@@ -38,9 +38,9 @@ fn a_hundred_thousand_connections() {
         .run(|| {
             let mut conntrack = Conntrack::open(TIMEOUT).unwrap();
             conntrack.insert(&tracked).unwrap();
-            let (teller, told) = channel();
+            let (sender, messages) = channel();
             let mut worker = Worker {
-                told,
+                messages,
                 tracking: KernelTracking::new(TIMEOUT),
                 evaluator: evaluator(&updates()),
                 exceptions: Exceptions::default(),
@@ -48,8 +48,8 @@ fn a_hundred_thousand_connections() {
                 state: State::default(),
             };
             let mut pass = |port| {
-                teller.send(fixture::told(policy("server", &[8080, port]))).unwrap();
-                teller.send(Told::InForce(true)).unwrap();
+                sender.send(fixture::desired(policy("server", &[8080, port]))).unwrap();
+                sender.send(CutterMessage::InForce(true)).unwrap();
                 worker.drain().unwrap();
                 let begin = Instant::now();
                 let cut = worker.pass().unwrap().unwrap();

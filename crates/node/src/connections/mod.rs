@@ -6,9 +6,9 @@
 //! conntrack entries and deletes exactly the denied ones, a slice at a time.
 
 mod counts;
+mod evaluation;
 #[cfg(test)]
 mod fixture;
-mod judge;
 #[cfg(test)]
 mod measured;
 mod tracking;
@@ -23,16 +23,16 @@ use tortie_evaluate::{Evaluator, State as DesiredState};
 use tortie_rules::RulesConfig;
 
 pub use counts::{CutCounts, SharedCutCounts};
-pub(crate) use judge::{Exceptions, Judge, Surroundings};
+pub(crate) use evaluation::{ConnectionEvaluator, Exceptions, NodeAddresses};
 use tortie_telemetry::health::Pulse;
 use tracking::KernelTracking;
-use worker::{State, Told, Worker};
+use worker::{CutterMessage, State, Worker};
 
 /// Cuts connections, on a thread that ends with this.
 #[derive(Debug)]
 pub struct ConnectionCutter {
-    worker: Sender<Told>,
-    told_in_force: Option<bool>,
+    worker: Sender<CutterMessage>,
+    sent_in_force: Option<bool>,
 }
 
 impl ConnectionCutter {
@@ -46,9 +46,9 @@ impl ConnectionCutter {
         counts: SharedCutCounts,
         pulse: Pulse,
     ) -> std::io::Result<Self> {
-        let (worker, told) = channel();
+        let (worker, messages) = channel();
         let worker_thread = Worker {
-            told,
+            messages,
             tracking: KernelTracking::new(timeout),
             evaluator: Evaluator::new(settings::evaluation(rules)),
             exceptions: exceptions(rules),
@@ -56,45 +56,44 @@ impl ConnectionCutter {
             state: State::with_pulse(pulse),
         };
         Builder::new().name("connections".to_owned()).spawn(move || worker_thread.run())?;
-        Ok(Self { worker, told_in_force: None })
+        Ok(Self { worker, sent_in_force: None })
     }
 
     /// Takes the desired state when it has changed.
     pub fn on_state(&mut self, state: &DesiredState) {
-        self.told_in_force = None;
-        self.tell(Told::Desired(Box::new(state.clone())));
+        self.sent_in_force = None;
+        self.send(CutterMessage::Desired(Box::new(state.clone())));
     }
 
     /// Notes whether all changes so far are in force.
     pub fn in_force(&mut self, in_force: bool) {
-        if self.told_in_force != Some(in_force) {
-            self.told_in_force = Some(in_force);
-            self.tell(Told::InForce(in_force));
+        if self.sent_in_force != Some(in_force) {
+            self.sent_in_force = Some(in_force);
+            self.send(CutterMessage::InForce(in_force));
         }
     }
 
-    fn tell(&self, told: Told) {
+    fn send(&self, message: CutterMessage) {
         // A thread that has ended has logged the reason.
-        let _ = self.worker.send(told);
+        let _ = self.worker.send(message);
     }
 }
 
 #[cfg(test)]
 impl ConnectionCutter {
-    /// Without a thread: the function returns the revision of the desired state that a thread would
-    /// have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
-        let (worker, told) = channel();
+        let (worker, messages) = channel();
         let mut evaluator = Evaluator::default();
         let revision = move || {
-            for told in told.try_iter() {
-                if let Told::Desired(state) = told {
+            for message in messages.try_iter() {
+                if let CutterMessage::Desired(state) = message {
                     evaluator.set_state(*state);
                 }
             }
             evaluator.state().revision()
         };
-        (Self { worker, told_in_force: None }, revision)
+        (Self { worker, sent_in_force: None }, revision)
     }
 }
 

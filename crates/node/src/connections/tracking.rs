@@ -8,7 +8,7 @@ use std::time::Duration;
 use tortie_linux::netlink::{Connection, Conntrack, Netlink, NetlinkError};
 use tortie_model::InterfaceName;
 
-use super::judge::Surroundings;
+use super::evaluation::NodeAddresses;
 use super::worker::Tracking;
 
 /// Whether conntrack picks up TCP connections in the middle.
@@ -53,11 +53,11 @@ impl KernelTracking {
 }
 
 impl Tracking for KernelTracking {
-    fn surroundings(&mut self) -> Result<Surroundings, NetlinkError> {
+    fn node_addresses(&mut self) -> Result<NodeAddresses, NetlinkError> {
         if std::mem::take(&mut self.is_first) && fs::read_to_string(TCP_LOOSE).is_ok_and(|loose| loose.trim() != "0") {
             tracing::warn!(
                 sysctl = TCP_LOOSE,
-                "not 0: a TCP connection that is cut continues if its server sends the next packet and may open connections to its client"
+                "nf_conntrack_tcp_loose is not 0; a cut TCP connection continues if its server sends the next packet"
             );
         }
         let (links, mut addresses) =
@@ -66,7 +66,7 @@ impl Tracking for KernelTracking {
         let names = self.names.iter();
         let by_name = names.filter_map(|(index, name)| Some((*name, addresses.remove(index)?)));
         let by_name = by_name.collect();
-        Ok(Surroundings { addresses: by_name, at_odd_names: addresses.into_values().flatten().collect() })
+        Ok(NodeAddresses { addresses: by_name, at_odd_names: addresses.into_values().flatten().collect() })
     }
 
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError> {

@@ -10,39 +10,32 @@ use tortie_linux::netlink::{Connection, NetlinkError};
 use tortie_model::{InterfaceName, with_causes};
 
 use super::SharedCutCounts;
-use super::judge::{Exceptions, Judge, Surroundings};
+use super::evaluation::{ConnectionEvaluator, Exceptions, NodeAddresses};
 use tortie_telemetry::health::Pulse;
 
-/// The number of conntrack entries that are deleted at once.
 const SLICE: usize = 256;
-/// The least time between the end of a pass and the next one.
 pub(super) const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Ratio of the pause after a pass to the duration of the pass.
 const REST: u32 = 10;
 
-/// Messages to the worker.
 #[derive(Debug)]
-pub(super) enum Told {
-    /// The new desired state.
+pub(super) enum CutterMessage {
     Desired(Box<DesiredState>),
     /// Whether everything that was sent before is in force.
     InForce(bool),
 }
 
-/// Conntrack entries, and the node's addresses and routes that their paths depend on.
 pub(super) trait Tracking {
-    fn surroundings(&mut self) -> Result<Surroundings, NetlinkError>;
+    fn node_addresses(&mut self) -> Result<NodeAddresses, NetlinkError>;
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError>;
-    /// The interface by which packets to an address leave.
     fn interface_to(&mut self, address: IpAddr) -> Result<Option<InterfaceName>, NetlinkError>;
     /// Deletes the conntrack entries that are unchanged; returns for each whether it existed.
     fn cut(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError>;
 }
 
-/// Follows the state in force, and cuts the connections that it denies.
 #[derive(Debug)]
 pub(super) struct Worker<T> {
-    pub(super) told: Receiver<Told>,
+    pub(super) messages: Receiver<CutterMessage>,
     pub(super) tracking: T,
     pub(super) evaluator: Evaluator,
     pub(super) exceptions: Exceptions,
@@ -50,7 +43,6 @@ pub(super) struct Worker<T> {
     pub(super) state: State,
 }
 
-/// The worker's state, as the messages so far leave it.
 #[derive(Debug, Default)]
 pub(super) struct State {
     in_force: bool,
@@ -59,7 +51,6 @@ pub(super) struct State {
     /// The messages contradict each other, so that no connection is cut.
     is_broken: bool,
     rests_until: Option<Instant>,
-    /// Signs of life of the thread.
     pulse: Pulse,
 }
 
@@ -69,33 +60,30 @@ impl State {
     }
 }
 
-/// The session is over.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ended;
 
 impl<T: Tracking> Worker<T> {
-    /// Works until the sender of messages is dropped.
     pub(super) fn run(mut self) {
         while self.turn() != Err(Ended) {}
         self.state.pulse.rest();
     }
 
-    /// Waits for the next message or pass, and handles it.
     pub(super) fn turn(&mut self) -> Result<(), Ended> {
         self.state.pulse.beat();
         self.drain()?;
         if !self.is_pass_due() {
             self.state.pulse.rest();
-            let told = self.told.recv().map_err(|_| Ended)?;
-            self.take(told);
+            let message = self.messages.recv().map_err(|_| Ended)?;
+            self.take(message);
             return Ok(());
         }
         let rest =
             self.state.rests_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         if !rest.is_zero() {
             self.state.pulse.rest();
-            match self.told.recv_timeout(rest) {
-                Ok(told) => self.take(told),
+            match self.messages.recv_timeout(rest) {
+                Ok(message) => self.take(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Err(Ended),
             }
@@ -126,20 +114,19 @@ impl<T: Tracking> Worker<T> {
         self.state.due && self.state.in_force && !self.state.is_broken
     }
 
-    /// Takes all waiting messages.
     pub(super) fn drain(&mut self) -> Result<(), Ended> {
         loop {
-            match self.told.try_recv() {
-                Ok(told) => self.take(told),
+            match self.messages.try_recv() {
+                Ok(message) => self.take(message),
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => return Err(Ended),
             }
         }
     }
 
-    fn take(&mut self, told: Told) {
-        match told {
-            Told::Desired(state) => {
+    fn take(&mut self, message: CutterMessage) {
+        match message {
+            CutterMessage::Desired(state) => {
                 self.state.in_force = false;
                 self.state.due = true;
                 if let Some(error) = state.contradiction()
@@ -149,11 +136,10 @@ impl<T: Tracking> Worker<T> {
                 }
                 self.evaluator.set_state(*state);
             }
-            Told::InForce(in_force) => self.state.in_force = in_force,
+            CutterMessage::InForce(in_force) => self.state.in_force = in_force,
         }
     }
 
-    /// Evaluates all connections, and cuts those that are denied; returns their number.
     pub(super) fn pass(&mut self) -> Result<Result<u64, NetlinkError>, Ended> {
         let span = tracing::debug_span!("connections", denied = tracing::field::Empty).entered();
         let denied = match self.denied() {
@@ -164,15 +150,14 @@ impl<T: Tracking> Worker<T> {
         let mut cut = 0;
         for slice in denied.chunks(SLICE) {
             self.state.pulse.beat();
-            // A connection that was denied when the pass began may be allowed, and that in force,
-            // by now.
+            // A connection that was denied when the pass began may be allowed, and that in force, by now.
             self.drain()?;
             while !self.state.in_force {
                 // Enforcement on the main thread, which reports itself, has not finished.
                 self.state.pulse.rest();
-                let told = self.told.recv().map_err(|_| Ended)?;
+                let message = self.messages.recv().map_err(|_| Ended)?;
                 self.state.pulse.beat();
-                self.take(told);
+                self.take(message);
             }
             if self.state.is_broken {
                 break;
@@ -185,16 +170,15 @@ impl<T: Tracking> Worker<T> {
         Ok(Ok(cut))
     }
 
-    /// The connections that may be denied now.
     fn denied(&mut self) -> Result<Vec<Connection>, NetlinkError> {
-        let surroundings = self.tracking.surroundings()?;
-        let judge = Judge::new(&self.evaluator, &surroundings, &self.exceptions);
-        self.tracking.connections(&|connection| judge.may_deny(connection))
+        let node_addresses = self.tracking.node_addresses()?;
+        let connection_evaluator = ConnectionEvaluator::new(&self.evaluator, &node_addresses, &self.exceptions);
+        self.tracking.connections(&|connection| connection_evaluator.may_deny(connection))
     }
 
     fn cut_slice(&mut self, slice: &[Connection]) -> Result<u64, NetlinkError> {
-        let surroundings = self.tracking.surroundings()?;
-        let judge = Judge::new(&self.evaluator, &surroundings, &self.exceptions);
+        let node_addresses = self.tracking.node_addresses()?;
+        let connection_evaluator = ConnectionEvaluator::new(&self.evaluator, &node_addresses, &self.exceptions);
         let tracking = &mut self.tracking;
         let mut routes: HashMap<IpAddr, Option<InterfaceName>> = HashMap::new();
         let mut failure = None;
@@ -208,7 +192,7 @@ impl<T: Tracking> Worker<T> {
             *routes.entry(address).or_insert_with(find)
         };
         let denied: Vec<Connection> =
-            slice.iter().filter(|connection| judge.denies(connection, &mut route)).copied().collect();
+            slice.iter().filter(|connection| connection_evaluator.denies(connection, &mut route)).copied().collect();
         if let Some(error) = failure {
             return Err(error);
         }

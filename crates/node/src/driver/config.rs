@@ -36,9 +36,8 @@ pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname
     message
 }
 
-/// Returns a driver's configuration: the values of each source in the message, and the driver's own
-/// environment, which overrides that of the engine. A message with effective values only counts as
-/// a configuration file.
+/// Returns a driver's configuration: the values of each source in the message, and the driver's own environment, which
+/// overrides that of the engine. A message with effective values only counts as a configuration file.
 pub(super) fn from_message(message: &felix::ConfigUpdate, environment: &Raw) -> Sources {
     let mut sources = Sources::default();
     let mut merged = environment.clone();

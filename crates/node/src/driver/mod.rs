@@ -8,9 +8,8 @@
 //! `felix.ToDataplane` or `felix.FromDataplane`. First comes the configuration, then the desired
 //! state, and `InSync` after everything that is known at start.
 //!
-//! If one side ends, the kernel keeps the policy in force, and the other side ends, too: its state
-//! would not match that of a new peer. Both start again, as with Felix, and find the earlier state
-//! in the kernel.
+//! If one side ends, the kernel keeps the policy in force, and the other side ends, too: its state would not match that
+//! of a new peer. Both start again, as with Felix, and find the earlier state in the kernel.
 
 mod config;
 mod parent;

@@ -49,12 +49,9 @@ pub struct Driver {
     created: Instant,
     process: Option<Process>,
     queue: MessageQueue,
-    /// Time at which the last message of the initial state was written to it.
     in_sync_written: Option<Instant>,
-    /// It has reported that everything is in force.
     in_sync: bool,
     ready: bool,
-    /// Status changes that it has reported since the last [`Enforcement::enforce`].
     statuses: Vec<StatusChange>,
     wireguard_keys: Vec<(Family, String)>,
     process_status: Option<ProcessStatus>,
@@ -81,9 +78,9 @@ impl Driver {
 
     fn start(&self) -> Result<Process, DriverError> {
         let events = self.setup.events.clone();
-        let tell = move |event| events.send(event);
+        let notify = move |event| events.send(event);
         let pulse = self.setup.health.pulse(Reporter::DriverWriter, Pulse::TIMEOUT);
-        let process = Process::start(&self.setup.program, pulse, tell)
+        let process = Process::start(&self.setup.program, pulse, notify)
             .map_err(|error| DriverError::Start { program: self.setup.program.clone(), error })?;
         tracing::info!(program = %self.setup.program.display(), "dataplane driver started");
         Ok(process)
@@ -163,7 +160,7 @@ impl Enforcement for Driver {
     /// A driver may heed parameters that have no effect here. Changes of parameters that Felix does
     /// not have are sent to it without a restart, as Felix does.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
-        old.known() != new.known()
+        old.felix_values() != new.felix_values()
     }
 
     fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), DriverError> {
@@ -234,7 +231,6 @@ impl Enforcement for Driver {
         self.created.elapsed()
     }
 
-    /// The driver itself watches the machine.
     fn outdated(&self) -> Option<&str> {
         None
     }
@@ -254,7 +250,6 @@ impl Enforcement for Driver {
         None
     }
 
-    /// Nor of its rules.
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>> {
         None
     }

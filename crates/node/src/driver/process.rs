@@ -23,7 +23,6 @@ use tortie_telemetry::health::Pulse;
 /// since placing a descriptor at a chosen number takes unsafe code.
 const PLACE: &str = r#"exec "$1" 3<&0 4>&1 0</dev/null 1>&2"#;
 
-/// Capacity of the queue of messages to the driver.
 const QUEUE: usize = 64;
 
 /// Maximum length of a report, in bytes. A report is about one endpoint.
@@ -35,7 +34,6 @@ const MAX_LINE: u64 = 16 << 10;
 /// Time that a driver has to end after SIGTERM (`felix/daemon/daemon.go`).
 const GRACE: Duration = Duration::from_secs(4);
 
-/// A serialised message for the driver.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) bytes: Vec<u8>,
@@ -46,7 +44,6 @@ pub(super) struct Outgoing {
 #[derive(Debug)]
 pub(super) struct Process {
     group: Group,
-    /// Exit status, if it is known.
     status: Option<ExitStatus>,
     /// `None` once the process is to end.
     messages: Option<SyncSender<Outgoing>>,
@@ -55,9 +52,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program`. `tell` takes its events and returns whether the agent still receives them. The pulse rests unless a
+    /// Starts `program`. `notify` takes its events and returns whether the agent still receives them. The pulse rests unless a
     /// message waits for `program` to read it.
-    pub(super) fn start<F>(program: &Path, pulse: Pulse, tell: F) -> io::Result<Self>
+    pub(super) fn start<F>(program: &Path, pulse: Pulse, notify: F) -> io::Result<Self>
     where
         F: Fn(DriverEvent) -> bool + Clone + Send + 'static,
     {
@@ -69,27 +66,25 @@ impl Process {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", PLACE, "driver"]).arg(program).stdin(for_driver).stdout(of_driver).stderr(log_of_driver);
         let group = Group::start(&mut command)?;
-        // It holds our copies of the driver's ends; an end of file is seen only when all other
-        // copies are closed.
+        // It holds our copies of the driver's ends; an end of file is seen only when all other copies are closed.
         drop(command);
         let (messages, queue) = sync_channel(QUEUE);
         let starved = Arc::new(AtomicBool::new(false));
         let process = Self { group, status: None, messages: Some(messages), starved: Arc::clone(&starved) };
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.into()).spawn(body);
-        let told = tell.clone();
+        let notify_writer = notify.clone();
         let writer = move || {
             pulse.rest();
-            write(to_driver, &queue, &starved, told, &pulse);
+            write(to_driver, &queue, &starved, notify_writer, &pulse);
             pulse.rest();
         };
         spawn("driver-writer", Box::new(writer))?;
-        spawn("driver-reader", Box::new(move || read(from_driver, tell)))?;
+        spawn("driver-reader", Box::new(move || read(from_driver, notify)))?;
         spawn("driver-log", Box::new(move || pump(log)))?;
         Ok(process)
     }
 
-    /// Queues a message, or returns it if there is no room; [`DriverEvent::Room`] follows when
-    /// there is.
+    /// Queues a message, or returns it if there is no room; [`DriverEvent::Room`] follows when there is.
     pub(super) fn offer(&self, message: Outgoing) -> Result<(), Outgoing> {
         // Without the queue the process is ending and reads no more messages.
         let Some(messages) = &self.messages else { return Ok(()) };
@@ -115,7 +110,6 @@ impl Process {
         self.status
     }
 
-    /// Returns the exit status if the process ends within `patience`.
     pub(super) fn ends_within(&mut self, patience: Duration) -> Option<ExitStatus> {
         self.group.ends_within(patience);
         self.ended()
@@ -141,26 +135,26 @@ fn write(
     mut pipe: impl Write,
     queue: &Receiver<Outgoing>,
     starved: &AtomicBool,
-    tell: impl Fn(DriverEvent) -> bool,
+    notify: impl Fn(DriverEvent) -> bool,
     pulse: &Pulse,
 ) {
     for message in queue {
         pulse.beat();
-        if starved.swap(false, Ordering::SeqCst) && !tell(DriverEvent::Room) {
+        if starved.swap(false, Ordering::SeqCst) && !notify(DriverEvent::Room) {
             return;
         }
         if let Err(error) = write_frame(&mut pipe, &message.bytes) {
-            tell(DriverEvent::Broken(format!("writing to it failed: {error}")));
+            notify(DriverEvent::Broken(format!("writing to it failed: {error}")));
             return;
         }
-        if message.is_in_sync && !tell(DriverEvent::InSyncWritten) {
+        if message.is_in_sync && !notify(DriverEvent::InSyncWritten) {
             return;
         }
         pulse.rest();
     }
 }
 
-fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
+fn read(pipe: impl Read, notify: impl Fn(DriverEvent) -> bool) {
     let mut frames = FrameReader::with_limit(pipe, MAX_REPORT);
     loop {
         let event = match frames.next_frame() {
@@ -176,13 +170,12 @@ fn read(pipe: impl Read, tell: impl Fn(DriverEvent) -> bool) {
             Err(error) => DriverEvent::Broken(format!("reading from it failed: {}", with_causes(&error))),
         };
         let is_last = matches!(event, DriverEvent::Broken(_));
-        if !tell(event) || is_last {
+        if !notify(event) || is_last {
             return;
         }
     }
 }
 
-/// Logs the driver's output, line by line.
 fn pump(pipe: impl Read) {
     let mut lines = BufReader::new(pipe);
     let mut line = Vec::new();
@@ -195,7 +188,7 @@ fn pump(pipe: impl Read) {
         let text = String::from_utf8_lossy(&line);
         match text.trim_end() {
             "" => {}
-            text => tracing::info!("driver: {text}"),
+            text => tracing::info!(line = %text, "output of the dataplane driver"),
         }
     }
 }

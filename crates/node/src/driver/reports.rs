@@ -41,9 +41,8 @@ impl Reports {
         }
     }
 
-    /// Sends as many reports as the engine takes now; returns whether any are left. Reports about
-    /// endpoints go first, so that the engine has them before the report that everything is in
-    /// force.
+    /// Sends as many reports as the engine takes now; returns whether any are left. Reports about endpoints go first,
+    /// so that the engine has them before the report that everything is in force.
     pub(super) fn send(&mut self) -> bool {
         while let Some((subject, report)) = self.statuses.pop_first() {
             if let Err(TrySendError::Full(report)) = self.engine.try_send(report) {

@@ -24,7 +24,6 @@ use tortie_telemetry::logging;
 /// Maximum number of events that are handled before the next reconciliation of the kernel.
 const MAX_EVENTS: usize = 100;
 
-/// Capacity of the queue of reports to the engine.
 const QUEUE: usize = 64;
 
 /// Interval between attempts to send reports for which the engine had no room.
@@ -34,25 +33,19 @@ const RETRY: Duration = Duration::from_millis(100);
 /// (`felix/dataplane/linux/int_dataplane.go`).
 const FIRST_SIGN: Duration = Duration::from_secs(10);
 
-/// Something that a driver reacts to.
 #[derive(Debug)]
 pub(crate) enum ServeInput {
-    /// From the engine.
     Peer(PeerEvent),
-    /// From the network interfaces.
     Links(MonitorEvent),
     /// [`ServeSetup::stop`] may have been set.
     Wake,
 }
 
-/// Event from the engine.
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
     /// A message; if it is about a workload endpoint, with that endpoint as the engine sent it.
     Message(Box<(Received, Option<felix::WorkloadEndpoint>)>),
-    /// It closed the pipe between two messages.
     Gone,
-    /// The stream of messages cannot be read any further.
     Broken(ServeError),
 }
 
@@ -64,8 +57,7 @@ pub enum ServedEnd {
     Stopped,
     /// The engine is gone.
     PeerGone,
-    /// A parameter has changed that requires a restart, and the engine will not send everything
-    /// again.
+    /// A parameter has changed that requires a restart, and the engine will not send everything again.
     Reconfigured,
     /// The machine has changed since the setup.
     Outdated,
@@ -95,7 +87,6 @@ pub enum ServeError {
     InputEnded,
 }
 
-/// Parameters of a [`Served`].
 #[derive(Debug)]
 pub(crate) struct ServeSetup<K> {
     pub(crate) in_kernel: InKernel<K>,
@@ -107,7 +98,6 @@ pub(crate) struct ServeSetup<K> {
     pub(crate) stop: Stop,
 }
 
-/// A driver that obeys an engine.
 #[derive(Debug)]
 pub(crate) struct Served<K> {
     setup: ServeSetup<K>,
@@ -118,10 +108,6 @@ pub(crate) struct Served<K> {
     in_sync_reported: bool,
 }
 
-/// Returns the configuration that follows from a message and the machine's own parameters.
-///
-/// # Errors
-/// For an invalid value of a parameter that the program needs.
 pub(crate) fn configuration(
     message: &felix::ConfigUpdate,
     environment: &Raw,
@@ -131,11 +117,7 @@ pub(crate) fn configuration(
     Ok((sources, resolved))
 }
 
-/// Reads the engine's messages on a thread and passes them on, until the pipe ends or a message is
-/// invalid.
-///
-/// # Errors
-/// If the thread cannot be started.
+/// Reads the engine's messages on a thread and passes them on, until the pipe ends or a message is invalid.
 pub(crate) fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<ServeInput>) -> std::io::Result<()> {
     let follow = move || {
         let mut frames = FrameReader::new(pipe);
@@ -183,9 +165,6 @@ where
     InKernel<K>: Enforcement<Event = MonitorEvent, Error = Infallible>,
 {
     /// A driver whose reports go to `pipe`, by a thread that reports to `events`.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
     pub(crate) fn new(
         setup: ServeSetup<K>,
         pipe: impl Write + Send + 'static,
@@ -200,10 +179,6 @@ where
         Ok(Self { setup, reports, endpoints: BTreeMap::new(), next_sign, in_sync_reported: false })
     }
 
-    /// Reacts to events until there is a reason to end.
-    ///
-    /// # Errors
-    /// [`ServeError`] if the driver cannot go on.
     pub(crate) fn run(&mut self, inputs: &Receiver<ServeInput>) -> Result<ServedEnd, ServeError> {
         let mut wait = HEARTBEAT;
         loop {
@@ -223,7 +198,7 @@ where
             }
             wait = self.enforce().min(self.give_sign());
             if let Some(why) = self.setup.in_kernel.outdated() {
-                tracing::info!("{why}; ending to be started again");
+                tracing::info!(%why, "this machine changed; ending to be started again");
                 return Ok(ServedEnd::Outdated);
             }
             if self.setup.stop.is_set() {
@@ -279,7 +254,7 @@ where
         let (_, resolved) = match configuration(message, &self.setup.environment) {
             Ok(both) => both,
             Err(error) => {
-                tracing::error!(error = %with_causes(&error), "the configuration in force stays in force");
+                tracing::error!(error = %with_causes(&error), "invalid configuration from the agent; the configuration in force stays in force");
                 return Ok(None);
             }
         };
@@ -289,7 +264,6 @@ where
         Ok(None)
     }
 
-    /// Brings the kernel up to date; returns the time until the next attempt.
     fn enforce(&mut self) -> Duration {
         let in_kernel = &mut self.setup.in_kernel;
         let Ok(progress) = in_kernel.enforce();
@@ -318,8 +292,7 @@ where
         });
     }
 
-    /// Reports periodically to the engine that the driver is alive; returns the time until the next
-    /// report.
+    /// Reports periodically to the engine that the driver is alive; returns the time until the next report.
     fn give_sign(&mut self) -> Duration {
         let Some(at) = self.next_sign else { return HEARTBEAT };
         let now = Instant::now();

@@ -31,8 +31,7 @@ pub trait Enforcement {
     /// Whether a change from the `old` to the `new` configuration requires a new session.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool;
 
-    /// Takes the configuration in force: before any update, and again after a change that requires
-    /// no new session.
+    /// Takes the configuration in force: before any update, and again after a change that requires no new session.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
@@ -42,8 +41,7 @@ pub trait Enforcement {
     /// replace earlier ones.
     fn takes_more(&self) -> bool;
 
-    /// Takes a change of a cluster object, before the updates that follow from it are calculated.
-    /// Cheap.
+    /// Takes a change of a cluster object, before the updates that follow from it are calculated. Cheap.
     fn on_object(&mut self, update: &Update);
 
     /// Whether it reads the desired state as a whole. Otherwise the session keeps none.
@@ -78,8 +76,7 @@ pub trait Enforcement {
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 
-    /// Returns the state of the enforcement as of the last apply. That of another program is not
-    /// known.
+    /// Returns the state of the enforcement as of the last apply. That of another program is not known.
     fn report(&self) -> EnforcementReport;
 
     /// Returns the approximate number of packets that each rule has decided, if the enforcement
@@ -93,8 +90,7 @@ pub trait Enforcement {
     /// Returns the kernel's name of a chain with the rules of a policy; `None` if there is none.
     fn kernel_name(&self, chain: ChainName) -> Option<String>;
 
-    /// Returns the desired members of an IP set in the kernel's spelling; `None` for a set that is
-    /// not enforced here.
+    /// Returns the desired members of an IP set in the kernel's spelling; `None` for a set that is not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
 
@@ -184,8 +180,7 @@ pub struct Progress {
     pub statuses: Vec<StatusChange>,
     /// The last status of the driver's process.
     pub process_status: Option<ProcessStatus>,
-    /// This node's `WireGuard` public keys, to be published to other nodes; empty for a family
-    /// without one.
+    /// This node's `WireGuard` public keys, to be published to other nodes; empty for a family without one.
     pub wireguard_keys: Vec<(Family, String)>,
 }
 
@@ -199,7 +194,6 @@ pub struct ProcessStatus {
 }
 
 impl Progress {
-    /// Nothing was done.
     pub(crate) fn idle(next: Duration) -> Self {
         Self {
             done: false,

@@ -6,11 +6,9 @@ use tortie_calc::Graph;
 use tortie_model::Hostname;
 use tortie_resources::spelling;
 
-/// Maximum number of similar node names in the message.
 const NEAREST: usize = 3;
 
-/// Reason for which no calculated update is enforced for now. The policy in force stays in force,
-/// and is repaired.
+/// Reason for which no calculated update is enforced for now. The policy in force stays in force, and is repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// The datastore's ready flag is false, or was when the current resync began.
@@ -20,13 +18,10 @@ pub(super) enum Hold {
     UnknownNode(UnknownNode),
 }
 
-/// A node that nothing in the datastore names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnknownNode {
     name: Hostname,
-    /// The most similar names.
     nearest: Vec<String>,
-    /// Number of known node names.
     names: usize,
 }
 
@@ -40,14 +35,12 @@ impl UnknownNode {
         }
     }
 
-    /// Whether the number of node names has changed, so that others may be more similar now.
     pub(super) fn is_outdated(&self, graph: &Graph) -> bool {
         self.names != graph.stats().hosts
     }
 }
 
 impl Hold {
-    /// Whether two have the same kind of reason.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }

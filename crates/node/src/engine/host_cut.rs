@@ -5,19 +5,16 @@ use std::collections::{BTreeMap, HashSet};
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Rules, TierList};
 use tortie_model::{Direction, HostEndpointName, HostInterface, PolicyId, ProfileName, RuleAction, TierDefaultAction};
 
-/// Object whose rules may allow traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Source {
     Policy(PolicyId),
     Profile(ProfileName),
 }
 
-/// Host endpoints for which no policy or profile allows anything in a direction. They cut off all
-/// traffic except failsafe ports and established connections, which their authors may not have
-/// expected.
+/// Host endpoints for which no policy or profile allows anything in a direction. They cut off all traffic except
+/// failsafe ports and established connections, which their authors may not have expected.
 #[derive(Debug, Default)]
 pub(super) struct HostCut {
-    /// Policies and profiles with a rule that allows.
     allowing: HashSet<(Source, Direction)>,
     endpoints: BTreeMap<HostEndpointName, (HostEndpointState, Vec<Direction>)>,
     changed: bool,
@@ -35,8 +32,8 @@ impl HostCut {
             }
             DesiredUpdate::ProfileRemove(name) => self.set_rules(&Source::Profile(name.clone()), None),
             DesiredUpdate::HostEndpoint(name, state) => {
-                let said = self.endpoints.remove(name).map(|(_, said)| said).unwrap_or_default();
-                self.endpoints.insert(name.clone(), (state.clone(), said));
+                let logged = self.endpoints.remove(name).map(|(_, logged)| logged).unwrap_or_default();
+                self.endpoints.insert(name.clone(), (state.clone(), logged));
                 self.changed = true;
             }
             DesiredUpdate::HostEndpointRemove(name) => {
@@ -68,13 +65,13 @@ impl HostCut {
         }
         let allowing = &self.allowing;
         let mut warnings = Vec::new();
-        for (name, (state, said)) in &mut self.endpoints {
+        for (name, (state, logged)) in &mut self.endpoints {
             let directions = [Direction::Ingress, Direction::Egress];
             let cut: Vec<Direction> = directions.into_iter().filter(|d| !allows(allowing, state, *d)).collect();
-            if !cut.is_empty() && cut != *said {
+            if !cut.is_empty() && cut != *logged {
                 warnings.push(warning(name, state, &cut));
             }
-            *said = cut;
+            *logged = cut;
         }
         warnings
     }
@@ -86,18 +83,17 @@ fn warning(name: &HostEndpointName, state: &HostEndpointState, cut: &[Direction]
         Some(HostInterface::Named(iface)) => format!("interface {iface}"),
         None => "the interfaces with its addresses".to_owned(),
     };
-    let what = match cut {
+    let directions = match cut {
         [Direction::Ingress] => "incoming",
         [Direction::Egress] => "outgoing",
         _ => "incoming and outgoing",
     };
     format!(
-        "host endpoint {name}: no policy allows anything, so all {what} traffic of the host on {interface} is cut off, but \
+        "host endpoint {name}: no policy allows anything, so all {directions} traffic of the host on {interface} is cut off, but \
          for failsafe ports and established connections"
     )
 }
 
-/// Whether anything may be allowed in this direction.
 fn allows(allowing: &HashSet<(Source, Direction)>, state: &HostEndpointState, direction: Direction) -> bool {
     let has = |source: Source| allowing.contains(&(source, direction));
     let tiers_allow = |tiers: &TierList| {
@@ -113,8 +109,7 @@ fn allows(allowing: &HashSet<(Source, Direction)>, state: &HostEndpointState, di
     if direction == Direction::Ingress && tiers_allow(&state.pre_dnat_tiers) {
         return true;
     }
-    // A tier with policies for this direction decides, unless its default action is pass; profiles
-    // come last.
+    // A tier with policies for this direction decides, unless its default action is pass; profiles come last.
     let governs = |tier: &&tortie_model::desired::TierPolicies| match direction {
         Direction::Ingress => !tier.ingress.is_empty(),
         Direction::Egress => !tier.egress.is_empty(),

@@ -5,34 +5,28 @@ use std::time::{Duration, Instant};
 /// Maximum number of waiting events that are recorded separately.
 const MAX_WAITING: usize = 10_000;
 
-/// Events that are not in the kernel yet.
 #[derive(Debug, Default)]
 pub(super) struct Latency {
-    /// The time of each event, and its number of changes.
     waiting: Vec<(Instant, u64)>,
 }
 
 impl Latency {
-    /// An event was noticed at that time.
     pub(super) fn event(&mut self, noticed: Instant, changes: usize) {
         let changes = changes as u64;
         if self.waiting.len() >= MAX_WAITING
             && let Some((_, last)) = self.waiting.last_mut()
         {
-            // The kernel has taken nothing for a long time; the exact latency of each event does
-            // not matter any more.
+            // The kernel has taken nothing for a long time; the exact latency of each event does not matter any more.
             *last = last.saturating_add(changes);
             return;
         }
         self.waiting.push((noticed, changes));
     }
 
-    /// Drops all waiting events: they no longer wait for the kernel.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.waiting.clear();
     }
 
-    /// Returns the number of waiting changes.
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.iter().fold(0, |sum, (_, changes)| sum.saturating_add(*changes))
     }

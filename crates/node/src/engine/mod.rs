@@ -1,10 +1,9 @@
 //! The running agent: one thread that owns all state.
 //!
-//! Events come from the datastore, from network interfaces and from signals. After each, the
-//! calculation returns the changes of this node's desired state, and an [`Enforcement`] brings them
-//! into force: [`InKernel`] itself, or a driver through another program. A change of the
-//! configuration begins a new [`Session`] in the same process, which finds in the kernel the state
-//! that the old one left.
+//! Events come from the datastore, from network interfaces and from signals. After each, the calculation returns the
+//! changes of this node's desired state, and an [`Enforcement`] brings them into force: [`InKernel`] itself, or a
+//! driver through another program. A change of the configuration begins a new [`Session`] in the same process, which
+//! finds in the kernel the state that the old one left.
 
 mod enforcement;
 mod events;
@@ -15,7 +14,7 @@ mod input_problems;
 pub mod inspect;
 mod latency;
 mod observe;
-mod policy_news;
+mod policy_changes;
 mod session;
 mod simulated_faults;
 mod throttle;

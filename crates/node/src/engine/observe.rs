@@ -77,7 +77,6 @@ pub(super) fn count_message(update: &DesiredUpdate, metrics: &mut Metrics) {
     metrics.calculation.output_events += 1;
 }
 
-/// Numbers of interface events since the last reconciliation of the kernel.
 #[derive(Debug, Default)]
 pub(super) struct LinkBatches {
     states: usize,

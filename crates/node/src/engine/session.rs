@@ -48,7 +48,7 @@ pub enum Input {
     Question(Question),
     /// Another process is about to change the kernel, and waits until the sender is dropped. The agent must not revert
     /// the change before the next resync.
-    LetGo(Sender<()>),
+    Release(Sender<()>),
     /// One of these has changed: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
     Wake,
 }
@@ -58,11 +58,9 @@ pub enum Input {
 pub struct Inputs {
     /// All inputs but those of the datastore and the enforcement.
     pub others: Receiver<Input>,
-    /// Events of the datastore. They wait there, the latest of each object, until the session takes
-    /// them.
+    /// Events of the datastore. They wait there, the latest of each object, until the session takes them.
     pub datastore: Events,
-    /// Whether the program is to end. The thread that sets it also sends [`Input::Wake`], unless
-    /// the queue is full.
+    /// Whether the program is to end. The thread that sets it also sends [`Input::Wake`], unless the queue is full.
     pub stop: Stop,
     /// Whether the configuration is to be read again; likewise.
     pub reload: Arc<AtomicBool>,
@@ -79,17 +77,13 @@ pub enum SessionEnd {
     Outdated(String),
     /// The configuration is to be read again. If it turns out to be the same, the session can go on.
     Reload,
-    /// Another process is about to change the kernel's state, and waits until this is dropped,
-    /// after the session.
-    LetGo(Sender<()>),
+    /// Another process is about to change the kernel's state, and waits until this is dropped, after the session.
+    Release(Sender<()>),
 }
 
-/// Outcome of a turn of the loop.
 #[derive(Debug)]
 enum Turn {
-    /// Another one, after this time at the latest.
     Next(Duration),
-    /// The end of the session.
     Over(SessionEnd),
 }
 
@@ -116,7 +110,6 @@ pub struct Session<E: Enforcement> {
     metrics: SharedMetrics,
     fixed: Fixed,
     input: InputState,
-    /// Reason why no changes are enforced.
     hold: Option<Hold>,
     host_changes: Option<HostChanges>,
     desired: Desired,
@@ -136,11 +129,9 @@ pub struct Setup<E: Enforcement> {
     pub resolved: Resolved,
     /// Reaction to unusable input whose selected endpoints are unknown.
     pub unreadable: Unreadable,
-    /// Whether an object named this node in an earlier session. If no object does any more, that is
-    /// enforced.
+    /// Whether an object named this node in an earlier session. If no object does any more, that is enforced.
     pub node_is_known: bool,
-    /// Holds back changes that would cut management connections of this host; `None` if that is
-    /// off.
+    /// Holds back changes that would cut management connections of this host; `None` if that is off.
     pub host_changes: Option<HostChanges>,
     /// The enforcement.
     pub enforcement: E,
@@ -198,7 +189,7 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Whether an object has named this node.
+    /// Whether an object named this node, in this session or an earlier one.
     #[must_use]
     pub fn node_is_known(&self) -> bool {
         self.input.node_is_known
@@ -225,8 +216,6 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// One turn of the loop: waits for the first event, takes the waiting events, flushes the
-    /// calculation, and has the updates enforced.
     fn turn(&mut self, inputs: &Inputs, wait: Duration) -> Result<Turn, SessionError> {
         let more = match self.take_all(inputs, wait)? {
             ControlFlow::Continue(more) => more,
@@ -261,7 +250,7 @@ impl<E: Enforcement> Session<E> {
         if let Some(long) = long {
             long.log();
         }
-        let next = progress.next.min(self.turns.faults.next(now)).min(self.next_look(now));
+        let next = progress.next.min(self.turns.faults.next(now)).min(self.next_trial(now));
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
     }
 
@@ -287,8 +276,8 @@ impl<E: Enforcement> Session<E> {
             Some(LoopFault::Hang) => self.hang(inputs),
             None => {}
         }
-        if let Some(waiting) = self.turns.let_go.take() {
-            return Ok(ControlFlow::Break(SessionEnd::LetGo(waiting)));
+        if let Some(waiting) = self.turns.release.take() {
+            return Ok(ControlFlow::Break(SessionEnd::Release(waiting)));
         }
         let more = self.take_events(inputs)? | self.take_all_from_datastore(inputs)?;
         if inputs.stop.is_set() {
@@ -310,7 +299,7 @@ impl<E: Enforcement> Session<E> {
             latency
         };
         tracing::debug!(latency_us = latency.map(|latency| latency.as_micros()), "applied");
-        self.desired.news.in_force(now, |policy| self.graph.is_active(policy));
+        self.desired.policy_changes.in_force(now, |policy| self.graph.is_active(policy));
     }
 
     /// Hangs for a long time, to simulate a calculation that does not end.
@@ -322,7 +311,6 @@ impl<E: Enforcement> Session<E> {
         self.health.still_alive(Reporter::Dataplane);
     }
 
-    /// Attributes the time since the last part of this turn to `part`, and returns it.
     fn part_is_done(&mut self, part: Part) -> Duration {
         let now = self.enforcement.now();
         self.turns.times.done(part, now)
@@ -333,7 +321,7 @@ impl<E: Enforcement> Session<E> {
             Input::Question(Question { query: Query::ConfirmHostChanges, reply }) => self.confirm_host_changes(&reply),
             Input::Question(question) => self.answer(&question),
             // Before the first resync has ended nothing is written.
-            Input::LetGo(waiting) => self.turns.let_go = Some(waiting).filter(|_| self.input.in_sync),
+            Input::Release(waiting) => self.turns.release = Some(waiting).filter(|_| self.input.in_sync),
             Input::Datastore | Input::Wake => {}
         }
     }
@@ -346,7 +334,7 @@ impl<E: Enforcement> Session<E> {
             }
             // A closed channel is no error: the enforcement sends no more events.
             let Ok(event) = self.events.try_recv() else { return Ok(false) };
-            self.turns.times.told(TurnCause::Event(E::EVENTS));
+            self.turns.times.add_cause(TurnCause::Event(E::EVENTS));
             self.enforcement.on_event(event).map_err(SessionError::of_enforcement)?;
         }
         Ok(true)
@@ -368,7 +356,7 @@ impl<E: Enforcement> Session<E> {
     }
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
-        self.turns.times.told(TurnCause::Datastore);
+        self.turns.times.add_cause(TurnCause::Datastore);
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
                 if self.hold.is_none() {
@@ -392,7 +380,7 @@ impl<E: Enforcement> Session<E> {
                     if let Update::Policy(id, _) = &update
                         && has_enforced
                     {
-                        self.desired.news.changed(id, noticed, self.graph.is_active(id));
+                        self.desired.policy_changes.changed(id, noticed, self.graph.is_active(id));
                     }
                     self.enforcement.on_object(&update);
                     self.graph.on_update(update);
@@ -444,7 +432,7 @@ impl<E: Enforcement> Session<E> {
                 metrics.datastore.resync_state = 3;
                 self.input.in_sync = true;
                 if let Some(changes) = &mut self.host_changes {
-                    changes.all_is_told(Instant::now());
+                    changes.remove_unsent(Instant::now());
                 }
             }
         }
@@ -497,8 +485,7 @@ impl<E: Enforcement> Session<E> {
     fn review_hold(&mut self) {
         self.input.node_is_known |= self.graph.knows_own_node();
         self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
-        // After its flag was false, the datastore may have been replaced; it is incomplete until
-        // the resync ends.
+        // After its flag was false, the datastore may have been replaced; it is incomplete until the resync ends.
         let is_not_ready = self.input.not_ready || self.input.resyncing && self.hold == Some(Hold::NotReady);
         let hold = match &self.hold {
             _ if is_not_ready => Some(Hold::NotReady),
@@ -511,14 +498,14 @@ impl<E: Enforcement> Session<E> {
         }
         match (&self.hold, &hold) {
             (Some(old), Some(new)) if old.is_like(new) => {}
-            (_, Some(new)) => tracing::warn!("{new}; {STAYS}"),
-            (Some(old), None) => tracing::info!("resolved: {old}; the changes since then are enforced now"),
+            (_, Some(new)) => tracing::warn!(why = %new, "changes are not enforced; policy stays in force"),
+            (Some(old), None) => tracing::info!(resolved = %old, "changes are enforced again"),
             (None, None) => {}
         }
         self.hold = hold;
         // The duration of a hold does not count as latency of the agent.
-        self.turns.latency.forget();
-        self.desired.news.waited_until(Instant::now());
+        self.turns.latency.clear();
+        self.desired.policy_changes.waited_until(Instant::now());
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
@@ -538,7 +525,7 @@ impl<E: Enforcement> Session<E> {
             return Ok(Some(reconfigured));
         }
         self.share_state(&pending);
-        self.desired.news.calculated();
+        self.desired.policy_changes.calculated();
         self.note_ignored();
         self.metrics.lock().dataplane.message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
@@ -556,13 +543,12 @@ impl<E: Enforcement> Session<E> {
         }
         self.desired.pending = pending;
         for warning in self.desired.host_cut.warnings() {
-            tracing::warn!("{warning}");
+            tracing::warn!(problem = %warning, "a host endpoint cuts off its host");
         }
         observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);
         Ok(None)
     }
 
-    /// Applies changes to the shared state, and passes it to its readers.
     fn share_state(&mut self, changes: &[DesiredUpdate]) {
         let Some(shared) = &mut self.desired.shared else { return };
         let before = shared.revision();

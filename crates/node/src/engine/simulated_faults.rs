@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tortie_config::Config;
 
-/// Duration of a simulated hang.
 pub(super) const HANG: Duration = Duration::from_secs(3600);
 
 /// Faults of the dataplane.
@@ -27,7 +26,6 @@ impl DataplaneFaults {
     }
 }
 
-/// A fault of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoopFault {
     /// The calculation hangs (`DebugSimulateCalcGraphHangAfter`).
@@ -36,7 +34,6 @@ pub(super) enum LoopFault {
     End,
 }
 
-/// Faults of the loop that have not happened yet, each with its time by the caller's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoopFaults {
     hang_at: Option<Duration>,
@@ -49,7 +46,6 @@ impl LoopFaults {
         Self { hang_at: at(config.debug_simulate_calc_graph_hang_after), end_at: at(config.debug_panic_after) }
     }
 
-    /// Returns the fault that is due now, once.
     pub(super) fn take(&mut self, now: Duration) -> Option<LoopFault> {
         let is_due = |at: &mut Duration| *at <= now;
         if self.end_at.take_if(is_due).is_some() {
@@ -58,7 +54,6 @@ impl LoopFaults {
         self.hang_at.take_if(is_due).map(|_| LoopFault::Hang)
     }
 
-    /// Returns the time until the next fault.
     pub(super) fn next(&self, now: Duration) -> Duration {
         let next = self.hang_at.into_iter().chain(self.end_at).min();
         next.map_or(Duration::MAX, |at| at.saturating_sub(now))

@@ -1,7 +1,6 @@
 //! Duration of each turn of the loop and of its parts.
 //!
-//! No event is handled during a turn. So all turns go into histograms, and the parts of a long one
-//! are logged.
+//! No event is handled during a turn. So all turns go into histograms, and the parts of a long one are logged.
 
 use std::time::Duration;
 
@@ -11,18 +10,14 @@ use crate::metrics::LoopMetrics;
 /// (`benches/README.md`).
 pub(super) const LONG_TURN: Duration = Duration::from_secs(1);
 
-/// The same until everything has been in force once: the first reading and writing of everything
-/// takes longer.
+/// The same until everything has been in force once: the first reading and writing of everything takes longer.
 pub(super) const LONG_FIRST_TURN: Duration = Duration::from_secs(10);
 
-/// Minimum time between two logged long turns, so that a machine that is always slow does not fill
-/// its disk.
+/// Minimum time between two logged long turns, so that a machine that is always slow does not fill its disk.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// Part of a turn of the loop, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Events are taken from their queues.
     Events,
     /// Updates are filed in the calculation graph.
     Updates,
@@ -51,12 +46,10 @@ impl Part {
 /// Cause after which a turn is named; the greatest of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TurnCause {
-    /// The timer expired, without an event.
     #[default]
     Timer,
     /// The enforcement had an event; the text is the name of its events.
     Event(&'static str),
-    /// The datastore sent an event.
     Datastore,
 }
 
@@ -70,11 +63,9 @@ impl TurnCause {
     }
 }
 
-/// The current turn of the loop. All times are since one fixed moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TurnTimes {
     begun: Duration,
-    /// The end of the last part.
     last: Duration,
     parts: [Duration; Part::ALL.len()],
     cause: TurnCause,
@@ -82,22 +73,18 @@ pub(super) struct TurnTimes {
 }
 
 impl TurnTimes {
-    /// A turn begins.
     pub(super) fn begin(now: Duration) -> Self {
         Self { begun: now, last: now, ..Self::default() }
     }
 
-    /// Notes the cause of an event.
-    pub(super) fn told(&mut self, cause: TurnCause) {
+    pub(super) fn add_cause(&mut self, cause: TurnCause) {
         self.cause = self.cause.max(cause);
     }
 
-    /// Adds to the number of updates.
     pub(super) fn updates(&mut self, count: usize) {
         self.updates += count;
     }
 
-    /// Attributes the time since the last part to this part, and returns it.
     pub(super) fn done(&mut self, part: Part, now: Duration) -> Duration {
         let took = now.saturating_sub(self.last);
         self.last = now;
@@ -125,12 +112,10 @@ impl TurnTimes {
     }
 }
 
-/// A turn to be logged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LongTurn {
     turn: TurnTimes,
     took: Duration,
-    /// Number of long turns before it that were not logged.
     unlogged: u64,
 }
 
@@ -152,7 +137,6 @@ impl LongTurn {
     }
 }
 
-/// The turns that took long.
 #[derive(Debug, Default)]
 pub(super) struct LongTurns {
     logged: Option<Duration>,

@@ -13,25 +13,20 @@ use tortie_flows::{
 use tortie_model::PolicyId;
 
 use super::file::RotatingFile;
-use super::heard::{Heard, Logged, LoggedBy, News, Source};
+use super::kernel_events::{ConnectionEvent, KernelEvents, Logged, LoggedBy, Source};
 use super::log_rules::LogRules;
+use super::queue::{CollectorMessage, MessageReceiver};
 use super::record;
-use super::told::{Listener, Told};
 use super::{FlowMetrics, FlowSettings, LastHit, RuleMetrics, SharedFlows};
 
-/// Longest wait without an event.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Time after the first event in which more events are gathered, so that not every packet costs a
-/// separate wait.
+/// Time after the first event in which more events are gathered, so that not every packet costs a separate wait.
 const GATHERING: Duration = Duration::from_millis(50);
-/// Interval between listings of all conntrack entries, for their counters and for ends that were
-/// missed.
+/// Interval between listings of all conntrack entries, for their counters and for ends that were missed.
 const LISTING: Duration = Duration::from_secs(60);
 /// Ratio of the pause after a listing to the duration of the listing.
 const REST: u32 = 50;
-/// Interval between publications of totals.
 const TOTALS: Duration = Duration::from_secs(2);
-/// Maximum number of kinds of flow that are aggregated at once.
 const GROUPS: usize = 100_000;
 
 /// A clock of the time of day that does not go back.
@@ -51,7 +46,6 @@ impl Clock {
     }
 }
 
-/// Receivers of collected flows.
 #[derive(Debug)]
 pub(super) struct Outputs {
     shared: SharedFlows,
@@ -68,10 +62,6 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Outputs that have received nothing yet.
-    ///
-    /// # Errors
-    /// If the sending thread cannot be started.
     pub(super) fn new(settings: &FlowSettings, shared: SharedFlows, now: Time) -> std::io::Result<Self> {
         Ok(Self {
             shared,
@@ -111,7 +101,6 @@ impl Outputs {
         }
     }
 
-    /// Ends the interval over which connections are aggregated.
     #[cfg_attr(not(feature = "goldmane"), allow(unused_variables, reason = "files hold less"))]
     fn flush(&mut self, collector: &Collector, now: Time) {
         self.flushed = now;
@@ -135,7 +124,7 @@ impl Outputs {
                 *hits += totals.hits;
             }
         }
-        let told = |(policy, (at, hits)): (&PolicyId, (Time, u64))| {
+        let last_hit = |(policy, (at, hits)): (&PolicyId, (Time, u64))| {
             (policy.to_string(), LastHit { time: record::time(at), hits })
         };
         let rule = |(hit, totals): (&tortie_flows::Hit, &RuleTotals)| RuleMetrics {
@@ -157,11 +146,10 @@ impl Outputs {
             rules: counts.iter().map(rule).collect(),
             other_rules: *counts.others(),
         };
-        self.shared.set_totals(last.into_iter().map(told).collect(), metrics);
+        self.shared.set_totals(last.into_iter().map(last_hit).collect(), metrics);
     }
 }
 
-/// Formats an aggregate as a line of the file.
 fn line(aggregate: &Aggregate) -> Vec<u8> {
     let key = &aggregate.key;
     let mut value = json!({
@@ -213,26 +201,28 @@ fn group(group: &EndGroup) -> Value {
     }
 }
 
-/// Collects until it is stopped or the sender of changes is dropped.
 #[derive(Debug)]
 pub(super) struct Worker<S> {
-    told: Listener,
+    messages: MessageReceiver,
     source: S,
     collector: Collector,
-    /// Receivers of flows, if flows are reported.
     outputs: Option<Outputs>,
     log_rules: Option<LogRules>,
     clock: Clock,
-    /// Time of the next listing of connections.
     listing: Time,
-    /// The messages contradict each other, so that rules and staged policies may be reported
-    /// wrongly.
+    /// The messages contradict each other, so that rules and staged policies may be reported wrongly.
     is_broken: bool,
 }
 
 impl<S: Source> Worker<S> {
-    pub(super) fn new(told: Listener, source: S, collector: Collector, outputs: Option<Outputs>, clock: Clock) -> Self {
-        Self { told, source, collector, outputs, log_rules: None, clock, listing: clock.now(), is_broken: false }
+    pub(super) fn new(
+        messages: MessageReceiver,
+        source: S,
+        collector: Collector,
+        outputs: Option<Outputs>,
+        clock: Clock,
+    ) -> Self {
+        Self { messages, source, collector, outputs, log_rules: None, clock, listing: clock.now(), is_broken: false }
     }
 
     pub(super) fn with_log_rules(self, log_rules: Option<LogRules>) -> Self {
@@ -260,13 +250,13 @@ impl<S: Source> Worker<S> {
             thread::sleep(GATHERING);
         }
         loop {
-            let mut heard = Heard::default();
-            self.source.hear(&mut heard);
+            let mut received = KernelEvents::default();
+            self.source.receive(&mut received);
             // The desired state is sent before it is enforced, so all rules that logged these
             // packets are known after this.
             let goes_on = self.drain();
-            let more = heard.more;
-            self.take(&heard);
+            let more = received.more;
+            self.take(&received);
             if !goes_on {
                 return false;
             }
@@ -283,27 +273,27 @@ impl<S: Source> Worker<S> {
         true
     }
 
-    fn take(&mut self, heard: &Heard) {
+    fn take(&mut self, received: &KernelEvents) {
         let now = self.clock.now();
         if let Some(log) = &mut self.log_rules {
-            log.lost(heard.lost);
-            for Logged { id, length, by } in &heard.packets {
+            log.lost(received.lost);
+            for Logged { id, length, by } in &received.packets {
                 if let LoggedBy::Program(Some(hit)) = by {
                     log.log(&self.collector, id, *length, hit, now);
                 }
             }
         }
         let Some(outputs) = &mut self.outputs else { return };
-        outputs.lost += heard.lost;
-        outputs.unreadable += heard.unreadable;
-        outputs.changes_dropped = self.told.dropped();
-        for news in &heard.connections {
-            match news {
-                News::Began(news) => self.collector.on_new(news, now),
-                News::Ended(news) => self.collector.on_end(news, now),
+        outputs.lost += received.lost;
+        outputs.unreadable += received.unreadable;
+        outputs.changes_dropped = self.messages.dropped();
+        for event in &received.connections {
+            match event {
+                ConnectionEvent::Began(connection) => self.collector.on_new(connection, now),
+                ConnectionEvent::Ended(connection) => self.collector.on_end(connection, now),
             }
         }
-        for packet in &heard.packets {
+        for packet in &received.packets {
             let by = match &packet.by {
                 LoggedBy::Rule(prefix) => Decision::Prefix(prefix),
                 LoggedBy::Program(hit) => Decision::Hit(hit.as_ref()),
@@ -316,7 +306,7 @@ impl<S: Source> Worker<S> {
         let begin = self.clock.now();
         self.collector.begin_listing();
         let collector = &mut self.collector;
-        let is_whole = self.source.list(&mut |news| collector.on_listed(news, begin));
+        let is_whole = self.source.list(&mut |connection| collector.on_listed(connection, begin));
         let end = self.clock.now();
         if is_whole {
             self.collector.end_listing(end);
@@ -327,9 +317,9 @@ impl<S: Source> Worker<S> {
     /// Takes all waiting messages; returns false if their sender is dropped.
     fn drain(&mut self) -> bool {
         loop {
-            match self.told.next() {
-                Ok(Told::Object(update)) => self.collector.on_update(&update),
-                Ok(Told::Desired(state, changes)) => {
+            match self.messages.next() {
+                Ok(CollectorMessage::Object(update)) => self.collector.on_update(&update),
+                Ok(CollectorMessage::Desired(state, changes)) => {
                     if let Some(error) = state.contradiction()
                         && !std::mem::replace(&mut self.is_broken, true)
                     {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tortie_evaluate::{Packet, Payload};
-use tortie_flows::{ConnectionNews, Count, FlowId, Traffic};
+use tortie_flows::{ConnectionReport, Count, FlowId, Traffic};
 
 use tortie_linux::netlink::{self, Connection, Flow, Tuple};
 
@@ -17,10 +17,9 @@ pub(super) fn of_packet(tuple: &Tuple) -> Option<FlowId> {
     Some(FlowId { packet, icmp_id })
 }
 
-/// Returns a connection as policy saw it: from its first source to the destination that answers.
-/// `None` for a connection in a conntrack zone: other programs use zones, and its packets bypass
-/// the node's rules.
-pub(super) fn of_connection(connection: &Connection, traffic: Option<netlink::Traffic>) -> Option<ConnectionNews> {
+/// Returns a connection as policy saw it: from its first source to the destination that answers. `None` for a
+/// connection in a conntrack zone: other programs use zones, and its packets bypass the node's rules.
+pub(super) fn of_connection(connection: &Connection, traffic: Option<netlink::Traffic>) -> Option<ConnectionReport> {
     if connection.zone != 0 {
         return None;
     }
@@ -35,7 +34,7 @@ pub(super) fn of_connection(connection: &Connection, traffic: Option<netlink::Tr
         Flow::Icmp { .. } | Flow::Other => None,
     };
     let sent_to: (IpAddr, Option<u16>) = (original.destination, port(original.flow));
-    Some(ConnectionNews {
+    Some(ConnectionReport {
         id: of_packet(&translated)?,
         sent_to: Some(sent_to).filter(|sent_to| *sent_to != (translated.destination, port(flow))),
         traffic: traffic.map(|traffic| Traffic { original: count(traffic.original), reply: count(traffic.reply) }),
@@ -67,9 +66,9 @@ mod tests {
             id: 7,
             zone: 0,
         };
-        let news = of_connection(&connection, None).unwrap();
-        assert_eq!(Some(news.id), of_packet(&tuple("10.0.0.1", "10.0.1.2", ports(40000, 8080))));
-        assert_eq!(news.sent_to, Some(("10.96.0.10".parse().unwrap(), Some(80))));
+        let event = of_connection(&connection, None).unwrap();
+        assert_eq!(Some(event.id), of_packet(&tuple("10.0.0.1", "10.0.1.2", ports(40000, 8080))));
+        assert_eq!(event.sent_to, Some(("10.96.0.10".parse().unwrap(), Some(80))));
 
         let plain = Connection { reply: tuple("10.96.0.10", "10.0.0.1", ports(80, 40000)), ..connection };
         assert_eq!(of_connection(&plain, None).unwrap().sent_to, None);
@@ -85,8 +84,8 @@ mod tests {
             id: 7,
             zone: 0,
         };
-        let news = of_connection(&connection, None).unwrap();
-        assert_eq!(Some(news.id), of_packet(&connection.original));
-        assert_eq!(news.id.icmp_id, 99);
+        let event = of_connection(&connection, None).unwrap();
+        assert_eq!(Some(event.id), of_packet(&connection.original));
+        assert_eq!(event.id.icmp_id, 99);
     }
 }

@@ -12,14 +12,13 @@ use super::FlowFile;
 pub(super) struct RotatingFile {
     settings: FlowFile,
     file: Option<(File, u64)>,
-    /// The failure to write has been logged.
-    is_said: bool,
+    is_logged: bool,
     dropped: u64,
 }
 
 impl RotatingFile {
     pub(super) fn new(settings: FlowFile) -> Self {
-        Self { settings, file: None, is_said: false, dropped: 0 }
+        Self { settings, file: None, is_logged: false, dropped: 0 }
     }
 
     pub(super) fn dropped(&self) -> u64 {
@@ -31,14 +30,14 @@ impl RotatingFile {
         for (index, line) in lines.iter().enumerate() {
             match self.append(line) {
                 Ok(()) => {
-                    if std::mem::take(&mut self.is_said) {
+                    if std::mem::take(&mut self.is_logged) {
                         tracing::info!(file = %self.settings.path.display(), "flows are written again");
                     }
                 }
                 Err(error) => {
                     self.file = None;
                     self.dropped += (lines.len() - index) as u64;
-                    if !std::mem::replace(&mut self.is_said, true) {
+                    if !std::mem::replace(&mut self.is_logged, true) {
                         tracing::error!(file = %self.settings.path.display(), %error, "flows cannot be written");
                     }
                     return;
@@ -85,7 +84,6 @@ impl RotatingFile {
         Ok((file, written))
     }
 
-    /// Gives each older file the next number, and removes the oldest.
     fn rotate(&self) -> io::Result<()> {
         let FlowFile { path, max_files, .. } = &self.settings;
         let numbered = |number: u32| -> PathBuf {

@@ -12,8 +12,7 @@ use super::record;
 
 /// Burst of lines where none is configured, as in iptables.
 const BURST: u16 = 5;
-/// Time for each line, and burst, where no limit is configured: the thread that reads packets must
-/// not be held up.
+/// Time for each line, and burst, where no limit is configured: the thread that reads packets must not be held up.
 const NO_LIMIT: (Duration, u32) = (Duration::from_millis(1), 1000);
 
 /// Writes a line for each rule that logs a packet, within the rate limit.
@@ -25,10 +24,8 @@ pub(super) struct LogRules {
     longest: Duration,
     saved: Duration,
     counted: Time,
-    /// Lines that the rate limit has suppressed since the last one.
     suppressed: u64,
-    /// Messages since the last line that were not read in time: whether a rule logged these packets
-    /// is not known.
+    /// Messages since the last line that were not read in time: whether a rule logged these packets is not known.
     lost: u64,
 }
 
@@ -55,7 +52,6 @@ impl LogRules {
         self.lost += messages;
     }
 
-    /// Logs a packet whose deciding rule or step is known.
     pub(super) fn log(&mut self, collector: &Collector, id: &FlowId, length: u32, decided: &Hit, now: Time) {
         for rule in collector.log_rules(decided, &id.packet) {
             if !self.may_log(now) {
@@ -76,6 +72,7 @@ impl LogRules {
             let lost = std::mem::take(&mut self.lost);
             let packet = &id.packet;
             tracing::info!(
+                prefix = prefix.as_str(),
                 direction = record::direction(decided.direction),
                 owner,
                 rule,
@@ -88,8 +85,7 @@ impl LogRules {
                 verdict = record::verdict(decided.verdict != Verdict::Deny),
                 suppressed,
                 lost,
-                "{}",
-                prefix.as_str()
+                "a rule logs a packet"
             );
         }
     }

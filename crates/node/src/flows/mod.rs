@@ -12,12 +12,12 @@ mod edge;
 mod file;
 #[cfg(feature = "goldmane")]
 mod goldmane;
-mod heard;
+mod kernel_events;
 mod log_rules;
+mod queue;
 mod record;
 mod settings;
 mod shared;
-mod told;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -35,18 +35,17 @@ use collecting::{Clock, Outputs, Worker};
 pub use counts::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 #[cfg(feature = "goldmane")]
 pub use goldmane::{Receiver, TlsFiles};
-use heard::Kernel;
+use kernel_events::Kernel;
 use log_rules::LogRules;
+use queue::{CollectorMessage, MessageSender};
 pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
-pub use shared::{Batch, Followed, LastHit, SharedFlows};
-use told::{Teller, Told};
+pub use shared::{Batch, FlowReceiver, LastHit, SharedFlows};
 
 /// Settings of flow collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSettings {
-    /// Whether flows are reported, and not only the lines of rules with the action `Log` are
-    /// written.
-    pub tells: bool,
+    /// Whether flows are reported, and not only the lines of rules with the action `Log` are written.
+    pub reports_flows: bool,
     /// Format of these lines, where eBPF programs enforce policy; elsewhere the kernel writes them.
     pub log_rules: Option<LogConfig>,
     /// Interval between writes of aggregates.
@@ -78,7 +77,7 @@ pub struct FlowFile {
 /// Collects flows on a thread that ends with this.
 #[derive(Debug)]
 pub struct FlowCollector {
-    told: Option<Teller>,
+    sender: Option<MessageSender>,
     /// Whether ends are named, which needs cluster objects.
     names: bool,
     /// Its other end becomes readable when this is dropped.
@@ -94,63 +93,61 @@ impl FlowCollector {
     /// If the thread or its pipe cannot be created.
     pub fn start(settings: &FlowSettings, shared: SharedFlows, log: PacketLog) -> std::io::Result<Self> {
         let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        let (told, updates) = told::queue(told::WAITING);
+        let (sender, updates) = queue::message_queue(queue::WAITING);
         let limits = Limits::default();
         let collector = Collector::new(settings.evaluation.clone(), settings.previews, limits);
         let clock = Clock::start();
-        let kernel = Kernel::new(stopped, log, settings.tells, settings.netlink_timeout);
+        let kernel = Kernel::new(stopped, log, settings.reports_flows, settings.netlink_timeout);
         let log_rules = settings.log_rules.clone().map(|config| LogRules::new(config, clock.now()));
-        let outputs = if settings.tells { Some(Outputs::new(settings, shared, clock.now())?) } else { None };
+        let outputs = if settings.reports_flows { Some(Outputs::new(settings, shared, clock.now())?) } else { None };
         let worker = Worker::new(updates, kernel, collector, outputs, clock).with_log_rules(log_rules);
         let thread = Builder::new().name("flows".to_owned()).spawn(move || worker.run())?;
-        Ok(Self { told: Some(told), names: settings.tells, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { sender: Some(sender), names: settings.reports_flows, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Notes a change of an object of the cluster.
     pub fn on_object(&self, update: &Update) {
         if self.names && tortie_flows::is_named(update) {
-            self.tell(Told::Object(update.clone()));
+            self.send(CollectorMessage::Object(update.clone()));
         }
     }
 
     /// Takes the desired state when it has changed, and the changes.
     pub fn on_state(&self, state: &State, changes: &[DesiredUpdate]) {
         let named = changes.iter().filter(|change| tortie_flows::names_rules(change));
-        self.tell(Told::Desired(Box::new(state.clone()), named.cloned().collect()));
+        self.send(CollectorMessage::Desired(Box::new(state.clone()), named.cloned().collect()));
     }
 
-    fn tell(&self, told: Told) {
-        if let Some(thread) = &self.told {
-            thread.tell(told);
+    fn send(&self, message: CollectorMessage) {
+        if let Some(sender) = &self.sender {
+            sender.send(message);
         }
     }
 }
 
 #[cfg(test)]
 impl FlowCollector {
-    /// Without a thread: the function returns the revision of the desired state that a thread would
-    /// have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
-        let (told, updates) = told::queue(told::WAITING);
+        let (sender, updates) = queue::message_queue(queue::WAITING);
         let mut collector = Collector::new(Evaluation::default(), true, Limits::default());
         let revision = move || {
-            while let Ok(told) = updates.next() {
-                match told {
-                    Told::Object(update) => collector.on_update(&update),
-                    Told::Desired(state, changes) => collector.on_desired(*state, &changes),
+            while let Ok(message) = updates.next() {
+                match message {
+                    CollectorMessage::Object(update) => collector.on_update(&update),
+                    CollectorMessage::Desired(state, changes) => collector.on_desired(*state, &changes),
                 }
             }
             collector.state().revision()
         };
-        (Self { told: Some(told), names: true, stop: None, thread: None }, revision)
+        (Self { sender: Some(sender), names: true, stop: None, thread: None }, revision)
     }
 }
 
 impl Drop for FlowCollector {
-    /// Waits for the thread: the next collector can bind the NFLOG groups only once this thread has
-    /// released them.
+    /// Waits for the thread: the next collector can bind the NFLOG groups only once this thread has released them.
     fn drop(&mut self) {
-        drop(self.told.take());
+        drop(self.sender.take());
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

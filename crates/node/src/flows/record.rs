@@ -1,5 +1,4 @@
-//! Record of a connection in answers and files: the same names in the local API, in files and on
-//! the command line.
+//! Record of a connection in answers and files: the same names in the local API, in files and on the command line.
 
 use std::time::UNIX_EPOCH;
 

@@ -27,12 +27,12 @@ impl FlowSettings {
             max_size: u64::from(config.flow_logs_file_max_size_mb) * 1024 * 1024,
             max_files: config.flow_logs_file_max_files,
         });
-        let tells = settings::collects_flows(config);
-        if !tells && !config.bpf_enabled {
+        let reports_flows = settings::collects_flows(config);
+        if !reports_flows && !config.bpf_enabled {
             return Ok(None);
         }
         Ok(Some(Self {
-            tells,
+            reports_flows,
             log_rules: config.bpf_enabled.then(|| settings::log(config)).transpose()?,
             // No more often than Felix does.
             flush_interval: config.flow_logs_flush_interval.max(Duration::from_secs(1)),
@@ -46,7 +46,6 @@ impl FlowSettings {
     }
 }
 
-/// Receivers of flows: Goldmane, and the socket of this node.
 #[cfg(feature = "goldmane")]
 fn receivers(config: &Config) -> Vec<Receiver> {
     let tls = TlsFiles {

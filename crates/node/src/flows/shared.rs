@@ -9,7 +9,6 @@ use tortie_flows::Event;
 
 use super::FlowMetrics;
 
-/// Maximum number of events that are kept.
 const KEPT: usize = 10_000;
 /// Number of batches that wait for a slow subscriber; further ones are lost to it, and counted.
 const QUEUE: usize = 256;
@@ -33,7 +32,7 @@ pub struct Batch {
 }
 
 /// Batches of events for a subscriber.
-pub type Followed = Receiver<Batch>;
+pub type FlowReceiver = Receiver<Batch>;
 
 /// Recently collected flows. Plain data: the collecting thread writes, other threads read.
 #[derive(Clone, Debug, Default)]
@@ -43,11 +42,9 @@ pub struct SharedFlows(Arc<Mutex<State>>);
 struct State {
     is_collecting: bool,
     recent: VecDeque<Arc<[Event]>>,
-    kept: usize,
+    recent_events: usize,
     subscriptions: Vec<Subscription>,
-    /// Number of events that slow subscribers have lost in total.
     lost: u64,
-    /// By the text of policies' ids.
     last_hits: BTreeMap<String, LastHit>,
     metrics: Option<FlowMetrics>,
 }
@@ -69,12 +66,12 @@ impl SharedFlows {
 
     /// Subscribes to the events from now on; `None` while nothing is collected.
     #[must_use]
-    pub fn follow(&self) -> Option<Followed> {
+    pub fn follow(&self) -> Option<FlowReceiver> {
         let mut state = self.lock();
-        let (sender, news) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(QUEUE);
         state.is_collecting.then(|| {
             state.subscriptions.push(Subscription { sender, lost: 0 });
-            news
+            receiver
         })
     }
 
@@ -92,7 +89,6 @@ impl SharedFlows {
         *self.lock() = State::default();
     }
 
-    /// Returns the number of events that slow subscribers have lost in total.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
     }
@@ -109,7 +105,6 @@ impl SharedFlows {
         state.metrics = Some(metrics);
     }
 
-    /// Sends events to subscribers, and keeps them for a while.
     pub(crate) fn publish(&self, events: &[Event]) {
         if events.is_empty() {
             return;
@@ -130,13 +125,13 @@ impl SharedFlows {
             }
             true
         });
-        state.kept += batch.len();
+        state.recent_events += batch.len();
         state.recent.push_back(batch);
-        while state.kept > KEPT
+        while state.recent_events > KEPT
             && state.recent.len() > 1
             && let Some(oldest) = state.recent.pop_front()
         {
-            state.kept -= oldest.len();
+            state.recent_events -= oldest.len();
         }
     }
 
@@ -165,18 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_too_slow_is_told_how_much_it_has_missed() {
+    fn a_slow_subscriber_receives_the_number_of_lost_flows() {
         let shared = SharedFlows::default();
         shared.begin();
         let (slow, quick) = (shared.follow().unwrap(), shared.follow().unwrap());
         let events = events();
         assert_eq!(events.len(), 2);
-        let mut told = 0;
+        let mut received = 0;
         for _ in 0..QUEUE + 3 {
             shared.publish(&events);
-            told += quick.try_iter().map(|batch| batch.events.len()).sum::<usize>();
+            received += quick.try_iter().map(|batch| batch.events.len()).sum::<usize>();
         }
-        assert_eq!((told, shared.lost()), (2 * (QUEUE + 3), 6));
+        assert_eq!((received, shared.lost()), (2 * (QUEUE + 3), 6));
         let waiting: Vec<Batch> = slow.try_iter().collect();
         assert!(waiting.len() == QUEUE && waiting.iter().all(|batch| batch.lost == 0));
         shared.publish(&events);

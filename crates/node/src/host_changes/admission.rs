@@ -6,9 +6,8 @@ use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Missing, Packet, Verd
 use tortie_model::{Direction, HostEndpointName};
 
 use super::connection::{ManagementConnection, Observed};
-use crate::connections::{Exceptions, Judge, Surroundings};
+use crate::connections::{ConnectionEvaluator, Exceptions, NodeAddresses};
 
-/// Whether a connection is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Open,
@@ -18,7 +17,6 @@ pub(super) enum Admission {
 }
 
 impl Admission {
-    /// Whether a change from this to that cuts the connection.
     pub(super) fn is_cut_by(self, after: Self) -> bool {
         match self {
             Self::Open => after != Self::Open,
@@ -28,21 +26,24 @@ impl Admission {
     }
 }
 
-/// Returns the admission of each connection, in order.
 pub(super) fn admissions(evaluator: &Evaluator, observed: &Observed) -> Vec<Admission> {
-    let surroundings = Surroundings { addresses: observed.addresses.clone(), ..Surroundings::default() };
+    let node_addresses = NodeAddresses { addresses: observed.addresses.clone(), ..NodeAddresses::default() };
     let exceptions = Exceptions::default();
-    let judge = Judge::new(evaluator, &surroundings, &exceptions);
-    observed.connections.iter().map(|connection| admission(evaluator, &judge, connection)).collect()
+    let connection_evaluator = ConnectionEvaluator::new(evaluator, &node_addresses, &exceptions);
+    observed.connections.iter().map(|connection| admission(evaluator, &connection_evaluator, connection)).collect()
 }
 
-fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementConnection) -> Admission {
+fn admission(
+    evaluator: &Evaluator,
+    connection_evaluator: &ConnectionEvaluator<'_>,
+    connection: &ManagementConnection,
+) -> Admission {
     // Host endpoints do not govern packets from the host itself or, here, from its workloads.
-    if !judge.is_elsewhere(connection.remote.ip()) {
+    if !connection_evaluator.is_elsewhere(connection.remote.ip()) {
         return Admission::Open;
     }
     let interface = connection.interface.as_deref().and_then(|name| name.parse().ok());
-    let endpoints = judge.host_endpoints_at(interface);
+    let endpoints = connection_evaluator.host_endpoints_at(interface);
     let open = endpoints.iter().filter(|name| name.is_none_or(|name| admits(evaluator, name, connection)));
     match open.count() {
         open if open == endpoints.len() => Admission::Open,
@@ -51,8 +52,7 @@ fn admission(evaluator: &Evaluator, judge: &Judge<'_>, connection: &ManagementCo
     }
 }
 
-/// Whether a host endpoint allows a connection and its answers. A reference to a missing object
-/// allows nothing.
+/// Whether a host endpoint allows a connection and its answers. A reference to a missing object allows nothing.
 fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &ManagementConnection) -> bool {
     let ends = |from: std::net::SocketAddr, to: std::net::SocketAddr| -> Option<Packet> {
         let end = |end: std::net::SocketAddr| -> (IpAddr, u16) { (end.ip(), end.port()) };
@@ -86,8 +86,7 @@ fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &Managemen
     decide().unwrap_or(false)
 }
 
-/// Whether a rule allows the packet, which holds for the whole endpoint; a failsafe port skips its
-/// layer alone.
+/// Whether a rule allows the packet, which holds for the whole endpoint; a failsafe port skips its layer alone.
 fn is_allowed_by_rule(answer: &Answer) -> bool {
     answer.verdict == Verdict::Allow && !matches!(answer.decided_by, DecidedBy::Failsafe(_))
 }

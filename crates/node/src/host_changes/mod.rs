@@ -1,16 +1,14 @@
 //! Holds back changes that would cut a management connection of this host until they are confirmed
 //! (`--confirm-host-changes`).
 //!
-//! The objects that can decide about connections to the host go into the calculation through
-//! [`HostChanges`]. It keeps their versions in force, and the versions of the datastore that differ
-//! from them.
+//! The objects that can decide about connections to the host go into the calculation through [`HostChanges`]. It keeps
+//! their versions in force, and the versions of the datastore that differ from them.
 //!
-//! A differing version is tried: it goes into the calculation, and an evaluator applies the
-//! resulting updates. If every connection to a management port that would be allowed before would
-//! be allowed after, the updates go on to the enforcement. If not, the former versions are
-//! restored. The updates depend on the current objects alone, so those of both steps cancel each
-//! other out, and neither are passed on. Then those changes are tried that cannot be the cause; the
-//! others are held back.
+//! A differing version is tried: it goes into the calculation, and an evaluator applies the resulting updates. If every
+//! connection to a management port that would be allowed before would be allowed after, the updates go on to the
+//! enforcement. If not, the former versions are restored. The updates depend on the current objects alone, so those of
+//! both steps cancel each other out, and neither are passed on. Then those changes are tried that cannot be the cause;
+//! the others are held back.
 //!
 //! They are tried again when the datastore changes them, and every few seconds when connections, or the sets and endpoints that
 //! rules refer to, have changed.
@@ -41,24 +39,19 @@ pub use summary::{ConfirmedChanges, HeldChanges};
 
 const BROKEN: &str = "the calculation contradicts itself";
 
-/// Interval between attempts to write the record after a failure.
-const KEEP_AGAIN: Duration = Duration::from_secs(30);
+const RECORD_RETRY: Duration = Duration::from_secs(30);
 
 /// Version of an object in the datastore that is not in force.
 #[derive(Debug)]
 struct Offer {
     update: Update,
     noticed: Instant,
-    /// It has not been tried yet.
     is_new: bool,
 }
 
-/// Cause for which changes are held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cause {
-    /// They would cut these connections.
     Cuts(BTreeSet<ManagementConnection>),
-    /// The management connections are not known.
     Unknown(Unobserved),
 }
 
@@ -95,17 +88,15 @@ pub struct HostChanges {
     /// Objects of the datastore that differ from those in force.
     offered: BTreeMap<Key, Offer>,
     /// Objects in force that the datastore has not sent in this session.
-    untold: BTreeSet<Key>,
-    /// The evaluator of the desired state that follows from the objects in force.
+    unsent: BTreeSet<Key>,
     evaluator: Evaluator,
     /// The updates of the calculation do not fit together.
     is_broken: bool,
     holding: Holding,
-    looks: Looks,
-    keeping: Keeping,
+    trials: TrialSchedule,
+    record: RecordState,
 }
 
-/// The state of held changes.
 #[derive(Debug)]
 struct Holding {
     held: Option<Held>,
@@ -115,26 +106,20 @@ struct Holding {
     held_before: Option<SystemTime>,
 }
 
-/// The schedule of trials of offers, and the connections that they are tried against.
 #[derive(Debug)]
-struct Looks {
+struct TrialSchedule {
     observe: Box<dyn Observe>,
     last: Option<Result<Observed, Unobserved>>,
-    /// There are offers that were not tried.
     is_due: bool,
-    /// Other state that verdicts depend on has changed.
     has_changed: bool,
     next: Duration,
 }
 
-/// The record on disk.
 #[derive(Debug)]
-struct Keeping {
+struct RecordState {
     store: Option<Store>,
-    /// The record is out of date.
-    is_unkept: bool,
-    /// The failure to write the record has been logged.
-    said_unkept: bool,
+    is_outdated: bool,
+    failure_logged: bool,
     next: Duration,
 }
 
@@ -162,21 +147,21 @@ impl HostChanges {
             node,
             in_force: objects.into_iter().map(|Object(update)| (update.key(), update)).collect(),
             offered: BTreeMap::new(),
-            untold: BTreeSet::new(),
+            unsent: BTreeSet::new(),
             evaluator: Evaluator::default(),
             is_broken: false,
             holding: Holding { held: None, remembered, held_before },
-            looks: Looks { observe, last: None, is_due: false, has_changed: false, next: Duration::ZERO },
-            keeping: Keeping { store, is_unkept: false, said_unkept: false, next: Duration::ZERO },
+            trials: TrialSchedule { observe, last: None, is_due: false, has_changed: false, next: Duration::ZERO },
+            record: RecordState { store, is_outdated: false, failure_logged: false, next: Duration::ZERO },
         }
     }
 
     /// Removes the record: enforcement without holding changes back would make it false.
-    pub fn forget(node: &Hostname, state: &Path, datastore: &str) {
+    pub fn remove_record(node: &Hostname, state: &Path, datastore: &str) {
         let mut store = Store::new(state, node.as_str(), datastore);
         if let Err(error) = store.remove() {
             let record = store.place().display();
-            tracing::warn!(%record, %error, "the record of the objects that governed this host will be out of date, and cannot be removed");
+            tracing::warn!(%record, %error, "the outdated record of the objects that governed this host cannot be removed");
         }
     }
 
@@ -186,36 +171,35 @@ impl HostChanges {
         self.evaluator = Evaluator::new(settings);
         self.is_broken = false;
         self.offered.clear();
-        self.untold = self.in_force.keys().cloned().collect();
-        self.looks.last = None;
+        self.unsent = self.in_force.keys().cloned().collect();
+        self.trials.last = None;
         self.in_force.values()
     }
 
-    /// Takes a change of the datastore; returns it if it cannot decide about connections to the
-    /// host.
+    /// Takes a change of the datastore; returns it if it cannot decide about connections to the host.
     pub(crate) fn take(&mut self, update: Update, noticed: Instant) -> Option<Update> {
         if !can_govern_host(&update, &self.node) {
             return Some(update);
         }
         let key = update.key();
-        self.untold.remove(&key);
+        self.unsent.remove(&key);
         let is_in_force = match self.in_force.get(&key) {
             Some(in_force) => *in_force == update,
             None => !update.exists(),
         };
         if is_in_force {
-            self.looks.is_due |= self.offered.remove(&key).is_some();
+            self.trials.is_due |= self.offered.remove(&key).is_some();
         } else if self.offered.get(&key).is_none_or(|offer| offer.update != update) {
             self.offered.insert(key, Offer { update, noticed, is_new: true });
-            self.looks.is_due = true;
+            self.trials.is_due = true;
         }
         None
     }
 
     /// The source has sent everything: objects that it did not send do not exist any more.
-    pub(crate) fn all_is_told(&mut self, now: Instant) {
-        for key in std::mem::take(&mut self.untold) {
-            self.looks.is_due = true;
+    pub(crate) fn remove_unsent(&mut self, now: Instant) {
+        for key in std::mem::take(&mut self.unsent) {
+            self.trials.is_due = true;
             self.offered.insert(key.clone(), Offer { update: Update::delete(key), noticed: now, is_new: true });
         }
     }
@@ -230,10 +214,9 @@ impl HostChanges {
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate, settings_of: SettingsOf<'_>) {
         let before = self.evaluator.state().revision();
         self.follow(update, settings_of);
-        self.looks.has_changed |= self.evaluator.state().revision() != before;
+        self.trials.has_changed |= self.evaluator.state().revision() != before;
     }
 
-    /// The desired state that follows from the objects in force.
     pub(crate) fn state(&self) -> &State {
         self.evaluator.state()
     }
@@ -241,17 +224,16 @@ impl HostChanges {
     /// Tries the offers, if it is time. The result is on disk before it is returned.
     pub(crate) fn settle(&mut self, graph: &mut Graph, now: Duration, settings_of: SettingsOf<'_>) -> Settled {
         let settled = self.try_offers(graph, now, settings_of);
-        if self.keeping.is_unkept && (!self.keeping.said_unkept || self.keeping.next <= now) {
-            self.keeping.next = now.saturating_add(KEEP_AGAIN);
+        if self.record.is_outdated && (!self.record.failure_logged || self.record.next <= now) {
+            self.record.next = now.saturating_add(RECORD_RETRY);
             let governing = Governing::of(&self.evaluator);
-            self.keep(governing.objects(&self.node, &self.in_force));
+            self.write_record(governing.objects(&self.node, &self.in_force));
         }
         settled
     }
 
-    /// Puts the held changes in force. Returns their summary, and the changes, which the caller has
-    /// to put into the calculation. On disk they are in force already. `None` if it is not known
-    /// yet whether changes are held back.
+    /// Puts the held changes in force. Returns their summary, and the changes, which the caller has to put into the
+    /// calculation. On disk they are in force already. `None` if it is not known yet whether changes are held back.
     pub(crate) fn confirm(&mut self, graph: &Graph) -> Option<(ConfirmedChanges, Settled)> {
         let mut settled = Settled::default();
         let Some(summary) = self.held() else {
@@ -268,15 +250,14 @@ impl HostChanges {
             offer.update.apply_to(&mut self.in_force);
         }
         tracing::warn!(objects = summary.objects.join(", "), "confirmed: the held changes are put in force");
-        self.let_go();
-        self.looks.is_due |= !self.offered.is_empty();
-        let not_kept = self.keep(objects);
+        self.clear_held();
+        self.trials.is_due |= !self.offered.is_empty();
+        let not_kept = self.write_record(objects);
         // The other objects that govern the host then are not known before the calculation.
-        self.keeping.is_unkept = true;
+        self.record.is_outdated = true;
         Some((ConfirmedChanges { confirmed: Some(summary), not_kept }, settled))
     }
 
-    /// Returns the held changes; `None` if there are none.
     pub(crate) fn held(&self) -> Option<HeldChanges> {
         let Held { since, cause } = self.holding.held.as_ref()?;
         let held = || self.offered.iter().filter(|(_, offer)| !offer.is_new);
@@ -299,25 +280,24 @@ impl HostChanges {
     }
 
     /// Returns the time until the next trial if no event comes; `None` if nothing is held back.
-    pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
-        self.holding.held.as_ref().map(|_| self.looks.next.saturating_sub(now))
+    pub(crate) fn next_trial(&self, now: Duration) -> Option<Duration> {
+        self.holding.held.as_ref().map(|_| self.trials.next.saturating_sub(now))
     }
 
-    /// Nothing is held back any more.
-    fn let_go(&mut self) {
+    fn clear_held(&mut self) {
         self.holding.held = None;
         self.holding.held_before = None;
         self.holding.remembered.clear();
-        self.keeping.is_unkept = true;
+        self.record.is_outdated = true;
     }
 
     /// Writes the objects in force that govern this host, and the cause of held changes. Returns
     /// the failure, if there is one.
-    fn keep(&mut self, objects: Vec<Update>) -> Option<String> {
-        let store = self.keeping.store.as_mut()?;
+    fn write_record(&mut self, objects: Vec<Update>) -> Option<String> {
+        let store = self.record.store.as_mut()?;
         let held = self.holding.held.as_ref().map(|held| HeldRecord {
             since_ms: ms_since_1970(held.since),
-            boot: self.looks.observe.boot(),
+            boot: self.trials.observe.boot(),
             connections: match &held.cause {
                 Cause::Cuts(connections) => connections.iter().cloned().collect(),
                 Cause::Unknown(_) => Vec::new(),
@@ -325,14 +305,14 @@ impl HostChanges {
         });
         match store.put(Record { objects: objects.into_iter().map(Object).collect(), held }) {
             Ok(()) => {
-                self.keeping.is_unkept = false;
-                self.keeping.said_unkept = false;
+                self.record.is_outdated = false;
+                self.record.failure_logged = false;
                 None
             }
             Err(error) => {
                 let why = with_causes(&error);
-                if !std::mem::replace(&mut self.keeping.said_unkept, true) {
-                    tracing::error!(%why, "a restart will not know the objects that govern this host now, and the held changes");
+                if !std::mem::replace(&mut self.record.failure_logged, true) {
+                    tracing::error!(%why, "the record of the objects that govern this host cannot be written; a restart will not know them, nor the held changes");
                 }
                 Some(why)
             }

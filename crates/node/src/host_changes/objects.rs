@@ -16,7 +16,7 @@ const PARAMETERS: [&str; 2] = ["FailsafeInboundHostPorts", "FailsafeOutboundHost
 /// changes, and they close pods as well.
 const CLOSING: &str = "tortie-unreadable";
 
-/// Whether an object is of a kind that can decide about it, and whose changes are held back: not
+/// Whether an object is of a kind that can decide about it, and digest changes are held back: not
 /// workloads, nodes, namespaces or service accounts.
 pub(super) fn can_govern_host(update: &Update, node: &Hostname) -> bool {
     match update {
@@ -36,10 +36,8 @@ fn is_parameter(name: &str) -> bool {
     PARAMETERS.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Objects that the host endpoints of this node refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Governing {
-    /// Whether this node has host endpoints.
     pub(super) has_endpoints: bool,
     policies: BTreeSet<PolicyId>,
     tiers: BTreeSet<TierName>,
@@ -47,14 +45,12 @@ pub(super) struct Governing {
 }
 
 impl Governing {
-    /// Returns the references in this state.
     pub(super) fn of(evaluator: &Evaluator) -> Self {
         let mut governing = Self::default();
         governing.add(evaluator);
         governing
     }
 
-    /// Adds the references in another state.
     pub(super) fn add(&mut self, evaluator: &Evaluator) {
         for (_, state) in evaluator.host_endpoints() {
             self.has_endpoints = true;
@@ -147,8 +143,7 @@ fn nets(update: &Update) -> Vec<Cidr> {
     }
 }
 
-/// Returns the parameters in a configuration for some nodes that can decide about connections to
-/// this host.
+/// Returns the parameters in a configuration for some nodes that can decide about connections to this host.
 fn parameters(update: &Update) -> BTreeMap<String, String> {
     let of_config = |config: &ScopedConfig| {
         let counts = config.parameters.iter().filter(|(name, _)| is_parameter(name.as_str()));

@@ -15,13 +15,10 @@ use tortie_resources::v1::{Decoded, decode_text, encode};
 
 use super::connection::ManagementConnection;
 
-/// Content of the record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The objects that governed this host, as they were in force.
     #[serde(skip)]
     pub(super) objects: Vec<Object>,
-    /// Cause for which changes were held back, if any were.
     pub(super) held: Option<HeldRecord>,
 }
 
@@ -29,14 +26,11 @@ pub(super) struct Record {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Object(pub(super) Update);
 
-/// Cause for which changes were held back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeldRecord {
     /// Time since which they were held back, in milliseconds since 1970.
     pub(super) since_ms: u64,
-    /// Identifier of the boot of the machine at that time.
     pub(super) boot: String,
-    /// The connections that would have been cut.
     pub(super) connections: Vec<ManagementConnection>,
 }
 
@@ -73,11 +67,9 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Store of the record of one node and datastore.
 #[derive(Debug)]
 pub(super) struct Store {
     place: PathBuf,
-    /// The record that this program wrote last.
     written: Option<Record>,
 }
 
@@ -85,24 +77,17 @@ impl Store {
     /// Uses a state directory of the program, which other nodes and datastores may share. Creates
     /// nothing before it is needed.
     pub(super) fn new(state: &Path, node: &str, datastore: &str) -> Self {
-        let whose = Sha256::digest(format!("{node}\0{datastore}"));
-        let whose: String = whose.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { place: state.join("host-changes").join(whose), written: None }
+        let digest = Sha256::digest(format!("{node}\0{datastore}"));
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { place: state.join("host-changes").join(digest), written: None }
     }
 
-    /// Returns the record; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the file cannot be used.
     pub(super) fn load(&self) -> Result<Option<Record>, JournalError> {
         load(&self.place)
     }
 
     /// Replaces the record; at any time the old one or the new one exists. Does not write a record
     /// that it has written already.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub(super) fn put(&mut self, record: Record) -> Result<(), JournalError> {
         if self.written.as_ref() == Some(&record) {
             return Ok(());
@@ -115,10 +100,6 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the record.
-    ///
-    /// # Errors
-    /// If the file exists and cannot be removed.
     pub(super) fn remove(&mut self) -> io::Result<()> {
         self.written = None;
         match fs::remove_file(&self.place) {
@@ -127,7 +108,6 @@ impl Store {
         }
     }
 
-    /// Path of the record.
     pub(super) fn place(&self) -> &Path {
         &self.place
     }

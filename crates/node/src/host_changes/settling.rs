@@ -12,7 +12,7 @@ use tortie_model::{Key, Update};
 
 use super::admission::{Admission, admissions};
 use super::objects::{Governing, for_workloads};
-use super::{BROKEN, Cause, Held, HostChanges, Observed, Offer, Unobserved};
+use super::{Cause, Held, HostChanges, Observed, Offer, Unobserved};
 
 /// Interval between trials of held changes, if something has changed.
 const RETRY: Duration = Duration::from_secs(2);
@@ -20,15 +20,12 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Settings of evaluation under the parameters of the datastore; `None` if these cannot be used.
 pub(crate) type SettingsOf<'a> = &'a dyn Fn(&ConfigUpdate) -> Option<Settings>;
 
-/// Changes that are put in force.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
-    /// Updates of the desired state, for the enforcement.
     pub(crate) messages: Vec<DesiredUpdate>,
     /// The objects, when each change was noticed, and whether the object governed endpoints of this node before.
     pub(crate) accepted: Vec<(Update, Instant, bool)>,
-    /// Other changes are held back than before, or for another cause.
-    pub(crate) is_news: bool,
+    pub(crate) held_changed: bool,
 }
 
 impl Settled {
@@ -38,14 +35,12 @@ impl Settled {
     }
 }
 
-/// State that a trial is compared with.
-struct View {
+struct TrialBase {
     observed: Result<Observed, Unobserved>,
-    /// Admission of each connection by the policy in force.
     before: Vec<Admission>,
 }
 
-impl View {
+impl TrialBase {
     /// The addresses at the ends of connections; `None` if they are not known.
     fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
         let observed = self.observed.as_ref().ok()?;
@@ -64,7 +59,7 @@ impl HostChanges {
         if let Err(error) = self.evaluator.apply(update)
             && !std::mem::replace(&mut self.is_broken, true)
         {
-            tracing::error!(%error, "{BROKEN}; changes that govern this host are held back");
+            tracing::error!(%error, "the calculation contradicts itself; changes that govern this host are held back");
         }
     }
 
@@ -72,62 +67,61 @@ impl HostChanges {
         let mut settled = Settled::default();
         if self.offered.is_empty() {
             if self.holding.held.is_some() {
-                tracing::info!("the held changes have been undone");
-                settled.is_news = true;
+                tracing::info!("the held changes have been reverted");
+                settled.held_changed = true;
             }
             if self.holding.held.is_some() || self.holding.held_before.is_some() {
-                self.let_go();
+                self.clear_held();
             }
-            self.looks.is_due = false;
+            self.trials.is_due = false;
             return settled;
         }
-        if !self.looks.is_due && now < self.looks.next {
+        if !self.trials.is_due && now < self.trials.next {
             return settled;
         }
-        self.looks.next = now.saturating_add(RETRY);
+        self.trials.next = now.saturating_add(RETRY);
         let observed = self.observed();
-        let is_same = self.looks.last.as_ref() == Some(&observed);
-        if !self.looks.is_due && !self.looks.has_changed && is_same {
+        let is_same = self.trials.last.as_ref() == Some(&observed);
+        if !self.trials.is_due && !self.trials.has_changed && is_same {
             return settled;
         }
-        self.looks.last = Some(observed.clone());
-        (self.looks.is_due, self.looks.has_changed, self.keeping.is_unkept) = (false, false, true);
+        self.trials.last = Some(observed.clone());
+        (self.trials.is_due, self.trials.has_changed, self.record.is_outdated) = (false, false, true);
         let before = observed.as_ref().map(|observed| admissions(&self.evaluator, observed)).unwrap_or_default();
-        let view = View { observed, before };
+        let base = TrialBase { observed, before };
         let mut governing = Governing::of(&self.evaluator);
 
         let all: Vec<Key> = self.offered.keys().cloned().collect();
-        let Err(cause) = self.attempt(&all, graph, &view, &mut governing, settings_of, &mut settled) else {
+        let Err(cause) = self.attempt(&all, graph, &base, &mut governing, settings_of, &mut settled) else {
             if self.holding.held.is_some() {
                 tracing::info!("the held changes would not cut any connection now, and are put in force");
-                settled.is_news = true;
+                settled.held_changed = true;
             }
-            self.let_go();
+            self.clear_held();
             return settled;
         };
         // New offers may be acceptable without those that are held back already …
         let new: Vec<Key> = self.offered.iter().filter(|(_, offer)| offer.is_new).map(|(key, _)| key.clone()).collect();
         let is_done = new.is_empty()
             || new.len() < all.len()
-                && self.attempt(&new, graph, &view, &mut governing, settings_of, &mut settled).is_ok();
+                && self.attempt(&new, graph, &base, &mut governing, settings_of, &mut settled).is_ok();
         if !is_done {
             // … or only a part of the new ones.
-            for part in self.parts(&new, &view, &governing) {
-                if self.attempt(&part, graph, &view, &mut governing, settings_of, &mut settled).is_ok() {
+            for part in self.parts(&new, &base, &governing) {
+                if self.attempt(&part, graph, &base, &mut governing, settings_of, &mut settled).is_ok() {
                     break;
                 }
             }
-            self.enforce_for_workloads(graph, &view, &mut governing, settings_of, &mut settled);
+            self.enforce_for_workloads(graph, &base, &mut governing, settings_of, &mut settled);
         }
-        settled.is_news |= self.hold(cause);
+        settled.held_changed |= self.hold(cause);
         settled
     }
 
-    /// Returns the parts of new offers that may be accepted without the rest: where no host
-    /// endpoint governs this node yet, all but its host endpoints; and all that cannot be the
-    /// cause, since they do not concern this host.
-    fn parts(&self, new: &[Key], view: &View, governing: &Governing) -> Vec<Vec<Key>> {
-        let addresses = view.addresses();
+    /// Returns the parts of new offers that may be accepted without the rest: where no host endpoint governs this node
+    /// yet, all but its host endpoints; and all that cannot be the cause, since they do not concern this host.
+    fn parts(&self, new: &[Key], base: &TrialBase, governing: &Governing) -> Vec<Vec<Key>> {
+        let addresses = base.addresses();
         let may_be_cause = |key: &Key| {
             self.offered.get(key).is_some_and(|offer| {
                 governing.may_be_cause(&self.node, self.in_force.get(key), &offer.update, addresses.as_ref())
@@ -147,7 +141,7 @@ impl HostChanges {
     fn enforce_for_workloads(
         &mut self,
         graph: &mut Graph,
-        view: &View,
+        base: &TrialBase,
         governing: &mut Governing,
         settings_of: SettingsOf<'_>,
         settled: &mut Settled,
@@ -159,7 +153,7 @@ impl HostChanges {
             let whole = self.offered.insert(key.clone(), Offer { update, noticed, is_new: true });
             let whole = whole.expect("an attempt accepts no offers but its own");
             // A policy that is not accepted does not affect the next attempts.
-            let _ = self.attempt(std::slice::from_ref(&key), graph, view, governing, settings_of, settled);
+            let _ = self.attempt(std::slice::from_ref(&key), graph, base, governing, settings_of, settled);
             self.offered.insert(key, whole);
         }
     }
@@ -168,7 +162,7 @@ impl HostChanges {
         if self.is_broken {
             return Err(Unobserved::Broken);
         }
-        let mut observed = self.looks.observe.observe().map_err(|error| Unobserved::Failed(Arc::new(error)))?;
+        let mut observed = self.trials.observe.observe().map_err(|error| Unobserved::Failed(Arc::new(error)))?;
         observed.connections.extend(self.holding.remembered.iter().cloned());
         Ok(observed)
     }
@@ -180,7 +174,7 @@ impl HostChanges {
         &mut self,
         keys: &[Key],
         graph: &mut Graph,
-        view: &View,
+        base: &TrialBase,
         governing: &mut Governing,
         settings_of: SettingsOf<'_>,
         settled: &mut Settled,
@@ -197,7 +191,7 @@ impl HostChanges {
             self.follow(message, settings_of);
         }
         governing.add(&self.evaluator);
-        let Some(cause) = self.cause(keys, view, governing) else {
+        let Some(cause) = self.cause(keys, base, governing) else {
             for key in keys {
                 let offer = self.offered.remove(key).expect("attempted changes are offered");
                 offer.update.apply_to(&mut self.in_force);
@@ -216,14 +210,13 @@ impl HostChanges {
         Err(cause)
     }
 
-    /// Returns the cause for which offers that are being tried have to be held back, if there is
-    /// one.
-    fn cause(&self, keys: &[Key], view: &View, governing: &Governing) -> Option<Cause> {
+    /// Returns the cause for which offers that are being tried have to be held back, if there is one.
+    fn cause(&self, keys: &[Key], base: &TrialBase, governing: &Governing) -> Option<Cause> {
         if !governing.has_endpoints {
             return None;
         }
         // The evaluator may have failed during this trial.
-        let observed = match &view.observed {
+        let observed = match &base.observed {
             Ok(observed) if !self.is_broken => observed,
             observed => {
                 let why = observed.as_ref().err().cloned().unwrap_or(Unobserved::Broken);
@@ -237,7 +230,7 @@ impl HostChanges {
             }
         };
         let after = admissions(&self.evaluator, observed);
-        let verdicts = view.before.iter().zip(after);
+        let verdicts = base.before.iter().zip(after);
         let cut: BTreeSet<_> = observed
             .connections
             .iter()
@@ -248,10 +241,9 @@ impl HostChanges {
         (!cut.is_empty()).then_some(Cause::Cuts(cut))
     }
 
-    /// Holds back all offers that are left. Returns whether that changes the held changes or their
-    /// cause.
+    /// Holds back all offers that are left. Returns whether that changes the held changes or their cause.
     fn hold(&mut self, cause: Cause) -> bool {
-        let is_news = self.holding.held.as_ref().is_none_or(|held| held.cause != cause)
+        let held_changed = self.holding.held.as_ref().is_none_or(|held| held.cause != cause)
             || self.offered.values().any(|offer| offer.is_new);
         self.offered.values_mut().for_each(|offer| offer.is_new = false);
         let since = match (&self.holding.held, self.holding.held_before.take()) {
@@ -259,18 +251,20 @@ impl HostChanges {
             (None, before) => before.unwrap_or_else(SystemTime::now),
         };
         self.holding.held = Some(Held { since, cause });
-        if is_news && let Some(summary) = self.held() {
+        if held_changed && let Some(summary) = self.held() {
             let has_policy = self.offered.keys().any(|key| matches!(key, Key::Policy(_) | Key::Tier(_)));
-            let also = if has_policy { "; pods keep the versions in force of the policies among them" } else { "" };
             tracing::warn!(
+                why = summary.reason(),
                 objects = summary.objects.join(", "),
-                "changes are held back: {}; `tortie confirm` puts them in force, undoing them drops them{also}",
-                summary.reason()
+                "changes are held back; `tortie confirm` puts them in force, reverting them discards them"
             );
+            if has_policy {
+                tracing::warn!("pods keep the versions in force of the policies that are held back");
+            }
             for endpoint in &summary.unprotected {
-                tracing::warn!("{endpoint} is held back: it does NOT PROTECT this host until `tortie confirm` comes");
+                tracing::warn!(%endpoint, "a held host endpoint does NOT PROTECT this host until `tortie confirm`");
             }
         }
-        is_news
+        held_changed
     }
 }

@@ -96,8 +96,7 @@ impl Client {
         self.receive().map(|(answer, _)| answer)
     }
 
-    /// Calls a method with several answers, and passes each one on until there are no more, or
-    /// `each` breaks off.
+    /// Calls a method with several answers, and passes each one on until there are no more, or `each` breaks off.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or another than expected.
@@ -126,7 +125,6 @@ impl Client {
         wire::write(self.stream.get_mut(), call).map_err(|error| self.broken(error))
     }
 
-    /// Receives an answer, and whether another one follows.
     fn receive<T: DeserializeOwned>(&mut self) -> Result<(T, bool), ClientError> {
         let message = wire::read(&mut self.stream, wire::MAX_ANSWER).map_err(|error| self.broken(error))?;
         let message = message.ok_or_else(|| self.broken(ErrorKind::UnexpectedEof.into()))?;

@@ -9,31 +9,22 @@ use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
 
-/// Maximum number of policy rules that are named for a shared count: with `NFTablesLayout=Fast`
-/// there may be thousands.
+/// Maximum number of policy rules that are named for a shared count: with `NFTablesLayout=Fast` there may be thousands.
 const NAMED: usize = 8;
-/// Timeout of a listing.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Reason why counters of rules are not available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CountersError {
-    /// The program that lists rules cannot be run.
     #[error(transparent)]
     Run(#[from] ExecError),
-    /// The program has failed.
-    #[error("{program}: {status}: {said}")]
-    Failed { program: String, status: ExitStatus, said: String },
+    #[error("{program}: {status}: {stderr}")]
+    Failed { program: String, status: ExitStatus, stderr: String },
     /// The engine cannot read its counters, for the reason in its answer.
     #[error("{0}")]
     Unread(String),
 }
 
-/// Adds the counters of rules to the policies. Returns all counted decisions, if eBPF programs
-/// count them.
-///
-/// # Errors
-/// If the counters cannot be read.
+/// Adds the counters of rules to the policies. Returns all counted decisions, if eBPF programs count them.
 pub(super) fn note(
     policies: &mut [Policy],
     counts: RuleCounts,
@@ -56,7 +47,6 @@ pub(super) fn note(
     }
 }
 
-/// Adds the counters of nftables rules to the policies.
 fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
     // For each owner, the numbers of the rules that count for it, and its positions among the
     // policy rules that such a rule counts for.
@@ -67,7 +57,7 @@ fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
         }
     }
     for policy in policies {
-        let told = |(number, own): (&usize, &Vec<usize>)| {
+        let counter = |(number, own): (&usize, &Vec<usize>)| {
             let rule = rules.get(*number)?;
             let own = own.iter().filter_map(|at| rule.of.get(*at));
             let others = rule.of.iter().filter(|(owner, _)| **owner != *policy.id);
@@ -75,11 +65,10 @@ fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
             let counts_for = named.map(|(owner, which)| format!("{owner} {which}")).collect();
             Some(RuleCounters { counts_for, ..rule.counters.clone() })
         };
-        policy.counters = Some(places.get(&*policy.id).into_iter().flatten().filter_map(told).collect());
+        policy.counters = Some(places.get(&*policy.id).into_iter().flatten().filter_map(counter).collect());
     }
 }
 
-/// Adds the counters of the rules of all chains to the policies.
 fn note_rules(
     policies: &mut [Policy],
     listings: &[Listing],
@@ -100,10 +89,6 @@ fn note_rules(
     Ok(())
 }
 
-/// Lists all tables of a family, with counters.
-///
-/// # Errors
-/// If the program fails, why.
 pub(super) fn list(listing: &Listing, runner: &Runner) -> Result<Vec<u8>, CountersError> {
     let program = listing.program.clone();
     let job = Job { program: program.clone(), args: vec!["-c".into()], input: Vec::new(), limit: LIMIT };
@@ -111,12 +96,11 @@ pub(super) fn list(listing: &Listing, runner: &Runner) -> Result<Vec<u8>, Counte
     if finished.status.success() {
         Ok(finished.stdout)
     } else {
-        let said = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
-        Err(CountersError::Failed { program, status: finished.status, said })
+        let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
+        Err(CountersError::Failed { program, status: finished.status, stderr })
     }
 }
 
-/// Returns the counters of the rules of some chains from a listing of `iptables-save -c`.
 fn of_chains(text: &str, family: Family, chains: &BTreeSet<String>) -> Vec<RuleCounters> {
     let mut table = "";
     let mut rules = Vec::new();

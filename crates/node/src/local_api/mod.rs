@@ -1,6 +1,5 @@
-//! Answers of a running agent to programs on its node, over a Unix socket: its state, its
-//! configuration, and its endpoints, policies and IP sets. It takes one command, which confirms
-//! held changes.
+//! Answers of a running agent to programs on its node, over a Unix socket: its state, its configuration, and its
+//! endpoints, policies and IP sets. It takes one command, which confirms held changes.
 //!
 //! The protocol is [varlink](https://varlink.org): JSON objects, each ended by a zero byte.
 //! `org.tortie.agent.varlink`, which the agent returns on request, describes the interface. Root
@@ -14,4 +13,4 @@ mod wire;
 
 pub use client::{Client, ClientError};
 pub use server::{DEFAULT_SOCKET, Server};
-pub use service::{Component, Counters, Facts, Said, Service, Status};
+pub use service::{Component, Counters, Facts, Service, Status, StatusSources};

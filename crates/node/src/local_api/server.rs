@@ -15,14 +15,13 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::geteuid;
 
-use super::service::{self, Answering, Service};
+use super::service::{self, CallAnswer, Service};
 use super::wire::{self, Reply};
-use crate::flows::Followed;
+use crate::flows::FlowReceiver;
 
 /// Default path of the agent's socket.
 pub const DEFAULT_SOCKET: &str = "/run/tortie/agent.sock";
 
-/// Maximum number of connected clients.
 const MAX_CLIENTS: usize = 16;
 /// Time for which a client may be silent, or leave an answer unread.
 const IDLE: Duration = Duration::from_secs(30);
@@ -40,8 +39,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers on a socket at this path, on separate threads. The socket of an agent that was
-    /// killed is replaced.
+    /// Answers on a socket at this path, on separate threads. The socket of an agent that was killed is replaced.
     ///
     /// # Errors
     /// If another program answers there, the path is something else than a socket, or the socket cannot be made.
@@ -68,7 +66,6 @@ impl Drop for Server {
     }
 }
 
-/// Removes the socket of a program that does not run any more.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -97,8 +94,8 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, service: &Arc<Service>) {
                 continue;
             }
         };
-        let place = Place::take(&clients);
-        if place.number > MAX_CLIENTS {
+        let slot = ClientSlot::take(&clients);
+        if slot.number > MAX_CLIENTS {
             tracing::debug!("too many clients of the local socket");
             continue;
         }
@@ -108,7 +105,7 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, service: &Arc<Service>) {
             if let Err(error) = serve(&stream, &service) {
                 tracing::debug!(%error, "a client of the local socket failed");
             }
-            drop(place);
+            drop(slot);
         };
         if let Err(error) = thread::Builder::new().name("local-api-client".into()).spawn(serve) {
             tracing::debug!(%error, "a client of the local socket could not be served");
@@ -116,19 +113,18 @@ fn accept(listener: &UnixListener, stop: &AtomicBool, service: &Arc<Service>) {
     }
 }
 
-/// One of the clients that are connected.
-struct Place {
+struct ClientSlot {
     clients: Arc<AtomicUsize>,
     number: usize,
 }
 
-impl Place {
+impl ClientSlot {
     fn take(clients: &Arc<AtomicUsize>) -> Self {
         Self { clients: Arc::clone(clients), number: clients.fetch_add(1, Ordering::AcqRel) + 1 }
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.clients.fetch_sub(1, Ordering::AcqRel);
     }
@@ -146,15 +142,14 @@ fn serve(stream: &UnixStream, service: &Service) -> io::Result<()> {
         }
         match service.answer(&message, peer.uid.is_root())? {
             None => {}
-            Some(Answering::Once(reply)) => wire::write(&mut writer, &reply)?,
-            Some(Answering::Flows(followed)) => follow(&followed, &mut writer)?,
+            Some(CallAnswer::Once(reply)) => wire::write(&mut writer, &reply)?,
+            Some(CallAnswer::Flows(followed)) => follow(&followed, &mut writer)?,
         }
     }
     Ok(())
 }
 
-/// Sends all flow events, until collection ends or the client is gone.
-fn follow(followed: &Followed, writer: &mut impl io::Write) -> io::Result<()> {
+fn follow(followed: &FlowReceiver, writer: &mut impl io::Write) -> io::Result<()> {
     loop {
         let batch = match followed.recv_timeout(HEARTBEAT) {
             Ok(batch) => Some(batch),

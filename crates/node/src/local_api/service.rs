@@ -13,12 +13,11 @@ use tortie_model::with_causes;
 use super::counters;
 use super::wire::{Call, Reply};
 use crate::engine::inspect::{Answer, EngineStatus, Listing, Policy, Query, Question, RuleCounts};
-use crate::flows::{FlowRecord, Followed, SharedFlows};
+use crate::flows::{FlowReceiver, FlowRecord, SharedFlows};
 use crate::metrics::SharedMetrics;
 use tortie_datastore::pending_change::PendingSummary;
 use tortie_telemetry::health::Health;
 
-/// Our interface.
 pub(super) const INTERFACE: &str = "org.tortie.agent";
 const DESCRIPTION: &str = include_str!("org.tortie.agent.varlink");
 /// The interface that every varlink service has (<https://varlink.org/Service>).
@@ -94,8 +93,7 @@ pub struct Counters {
     pub events_to_kernel: u64,
     /// Mean time from the arrival of a change to its enforcement in the kernel.
     pub event_to_kernel_mean_ms: Option<f64>,
-    /// The same time of the changes that reached the kernel last; the longest if there were
-    /// several.
+    /// The same time of the changes that reached the kernel last; the longest if there were several.
     #[serde(default)]
     pub event_to_kernel_last_ms: Option<f64>,
     /// Median of these times in the last ten minutes.
@@ -120,7 +118,7 @@ pub struct Counters {
 
 /// State of other parts of the program, which can be read at any time.
 #[derive(Clone, Debug, Default)]
-pub struct Said {
+pub struct StatusSources {
     /// Health of the parts.
     pub health: Health,
     /// Metrics.
@@ -129,25 +127,20 @@ pub struct Said {
     pub flows: SharedFlows,
 }
 
-/// Kind of answer to a call.
 #[derive(Debug)]
-pub(super) enum Answering {
-    /// At once.
+pub(super) enum CallAnswer {
     Once(Reply),
-    /// With flow events, until collection ends.
-    Flows(Followed),
+    Flows(FlowReceiver),
 }
 
 /// Answers calls.
 pub struct Service {
     facts: Facts,
-    said: Said,
+    sources: StatusSources,
     /// Passes a question to the engine; returns whether the engine had room for it.
     ask: Box<dyn Fn(Question) -> bool + Send + Sync>,
     runner: Runner,
-    /// State directory with the change that waits to be confirmed.
     state_dir: Option<PathBuf>,
-    /// Returns the number of changes from the datastore that wait for the engine.
     waiting: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -162,11 +155,11 @@ impl Service {
     /// waiting, and returns whether it was taken. `runner` lists the kernel's rules.
     pub fn new(
         facts: Facts,
-        said: Said,
+        sources: StatusSources,
         ask: impl Fn(Question) -> bool + Send + Sync + 'static,
         runner: Runner,
     ) -> Self {
-        Self { facts, said, ask: Box::new(ask), runner, state_dir: None, waiting: Box::new(|| 0) }
+        Self { facts, sources, ask: Box::new(ask), runner, state_dir: None, waiting: Box::new(|| 0) }
     }
 
     /// Also reports the number of changes from the datastore that wait for the engine.
@@ -183,18 +176,18 @@ impl Service {
 
     /// Returns the answer to one message; `None` if no answer is wanted. `is_root` states whether
     /// the client may make changes.
-    pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<Answering>, serde_json::Error> {
+    pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<CallAnswer>, serde_json::Error> {
         let call: Call = serde_json::from_slice(message)?;
         if call.more
             && call.parameters.is_empty()
             && call.method.strip_suffix("Flows").is_some_and(|rest| rest.strip_suffix('.') == Some(INTERFACE))
         {
-            let followed = self.said.flows.follow();
-            return Ok(Some(followed.map_or_else(|| Answering::Once(not_collected()), Answering::Flows)));
+            let followed = self.sources.flows.follow();
+            return Ok(Some(followed.map_or_else(|| CallAnswer::Once(not_collected()), CallAnswer::Flows)));
         }
         let is_order = call.method.strip_prefix(INTERFACE) == Some(".ConfirmHostChanges");
         let reply = if is_order && !is_root { permission_denied() } else { self.reply(&call) };
-        Ok((!call.oneway).then_some(Answering::Once(reply)))
+        Ok((!call.oneway).then_some(CallAnswer::Once(reply)))
     }
 
     fn reply(&self, call: &Call) -> Reply {
@@ -211,7 +204,7 @@ impl Service {
     fn own(&self, method: &str, call: &Call) -> Reply {
         if method == "Flows" {
             return match which(&call.parameters, None) {
-                Ok(_) => self.said.flows.recent().map_or_else(not_collected, |events| flows(&events)),
+                Ok(_) => self.sources.flows.recent().map_or_else(not_collected, |events| flows(&events)),
                 Err(UnknownParameter(name)) => standard_error("InvalidParameter", "parameter", &name),
             };
         }
@@ -236,7 +229,7 @@ impl Service {
 
     fn policies(&self, method: &str, mut policies: Vec<Policy>, counts: Option<RuleCounts>) -> Reply {
         for policy in &mut policies {
-            policy.last_hit = self.said.flows.last_hit(&policy.id);
+            policy.last_hit = self.sources.flows.last_hit(&policy.id);
         }
         let list = |listing: &Listing| counters::list(listing, &self.runner);
         match counts.map(|counts| counters::note(&mut policies, counts, list)).transpose() {
@@ -262,7 +255,7 @@ impl Service {
             _ => None,
         };
         let components: Vec<Component> = self
-            .said
+            .sources
             .health
             .conditions()
             .into_iter()
@@ -274,7 +267,7 @@ impl Service {
             })
             .collect();
         let waiting_for_engine = (self.waiting)() as u64;
-        let metrics = self.said.metrics.lock();
+        let metrics = self.sources.metrics.lock();
         let now = Instant::now();
         let quantile =
             |part| Some(metrics.main_loop.recent_event_to_kernel.quantile(part, now) * 1e3).filter(|ms| !ms.is_nan());
@@ -309,14 +302,12 @@ impl Service {
     }
 }
 
-/// Answer with flow events.
 pub(super) fn flows(events: &[Event]) -> Reply {
     let flows: Vec<FlowRecord> = events.iter().map(FlowRecord::of).collect();
     Reply::of(json!({ "flows": flows }))
 }
 
-/// Answer with flow events to a client that follows, and the number of earlier events that it has
-/// lost.
+/// Answer with flow events to a client that follows, and the number of earlier events that it has lost.
 pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
     let reply = flows(events);
     if lost == 0 {
@@ -333,7 +324,6 @@ fn not_collected() -> Reply {
     Reply::error(&format!("{INTERFACE}.NotCollected"), json!({}))
 }
 
-/// A method does not take the parameter of this name.
 struct UnknownParameter(String);
 
 /// Returns the query of a method of this interface; `None` if there is no such method.
@@ -399,7 +389,6 @@ fn standard(method: &str, call: &Call) -> Reply {
     }
 }
 
-/// Answer to a client that lacks the permission.
 pub(super) fn permission_denied() -> Reply {
     Reply::error(&format!("{STANDARD}.PermissionDenied"), json!({}))
 }

@@ -10,10 +10,8 @@ pub(super) const MAX_CALL: u64 = 64 * 1024;
 /// The longest answer that a client reads.
 pub(super) const MAX_ANSWER: u64 = 256 * 1024 * 1024;
 
-/// A call of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// Interface and method.
     pub(super) method: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(super) parameters: Map<String, Value>,
@@ -32,7 +30,6 @@ pub(super) struct Reply {
     pub(super) error: Option<String>,
     #[serde(default)]
     pub(super) parameters: Value,
-    /// Another answer to the same call follows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) continues: bool,
 }
@@ -61,10 +58,6 @@ pub(super) fn read(stream: &mut impl BufRead, limit: u64) -> io::Result<Option<V
     }
 }
 
-/// Writes one message.
-///
-/// # Errors
-/// If writing fails.
 pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(message)?;
     bytes.push(0);

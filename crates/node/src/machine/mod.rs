@@ -1,5 +1,4 @@
-//! Facts from the network interfaces of this machine: whether kube-proxy is in IPVS mode, and the
-//! MTU.
+//! Facts from the network interfaces of this machine: whether kube-proxy is in IPVS mode, and the MTU.
 //!
 //! [`MachineFacts`] and [`Mtus`] are pure; [`Machine`] reads the interfaces, detects changes, and
 //! keeps the file from which CNI plugins take the MTU of workloads.
@@ -22,8 +21,7 @@ use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
 use tortie_linux::leftovers::{self, Leftovers};
 use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
 
-/// Interval between readings of the interfaces (`monitorHostMTU` of
-/// `felix/dataplane/linux/int_dataplane.go`).
+/// Interval between readings of the interfaces (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The table of kube-proxy in its nftables mode, of either family.
 const KUBE_PROXY_TABLE: &str = "kube-proxy";
@@ -42,10 +40,8 @@ pub struct Machine {
     is_told: bool,
     file: Option<MtuFile>,
     is_file_required: bool,
-    /// Reason why the file cannot be written.
     problem: Option<String>,
     next_look: Duration,
-    /// Change since the dataplane was set up.
     outdated: Option<String>,
 }
 
@@ -100,7 +96,6 @@ impl Machine {
         &self.mtus
     }
 
-    /// Takes the tunnels that the IP pools need.
     pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) {
         let Encapsulation { ipip, vxlan, vxlan_v6, .. } = encapsulation;
         self.tunnels = Tunnels { ipip, vxlan_v4: vxlan, vxlan_v6, ..self.tunnels };
@@ -108,14 +103,12 @@ impl Machine {
         self.write();
     }
 
-    /// An interface came, went or changed.
     pub(crate) fn on_interface(&mut self, name: &str) {
         if name == IPVS_INTERFACE {
             self.next_look = Duration::ZERO;
         }
     }
 
-    /// Reads the interfaces if it is time; returns the time until the next reading.
     pub(crate) fn look(&mut self, now: Duration) -> Duration {
         if now < self.next_look {
             return self.next_look - now;
@@ -133,12 +126,10 @@ impl Machine {
         LOOK_EVERY
     }
 
-    /// Returns the change since the dataplane was set up, which requires a new setup.
     pub(crate) fn outdated(&self) -> Option<&str> {
         self.outdated.as_deref()
     }
 
-    /// Returns the reason why the file cannot be written, if it is required.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref().filter(|_| self.is_file_required)
     }
@@ -148,7 +139,7 @@ impl Machine {
         let mtu = self.mtus.of_workloads(self.tunnels);
         let problem = file.hold(mtu).err().map(|error| format!("{} cannot be written: {error}", file.path().display()));
         match (&self.problem, &problem) {
-            (None, Some(problem)) => tracing::error!("{problem}; trying again"),
+            (None, Some(problem)) => tracing::error!(problem, "the MTU of workloads cannot be written; trying again"),
             (Some(_), None) => tracing::info!(path = %file.path().display(), mtu, "the MTU of workloads is written"),
             _ => {}
         }

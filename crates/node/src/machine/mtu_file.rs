@@ -22,8 +22,7 @@ impl MtuFile {
         &self.path
     }
 
-    /// Writes this number, unless the file has it already. A concurrent reader sees the old number
-    /// or the new one.
+    /// Writes this number, unless the file has it already. A concurrent reader sees the old number or the new one.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -35,7 +35,7 @@ fn the_least_mtu_of_interfaces_that_lead_outside_and_are_up_counts() {
 }
 
 #[test]
-fn only_what_makes_a_difference_is_a_change() {
+fn only_effective_differences_are_changes() {
     let (none, usual) = (facts(&[]), facts(&[link("eth0", HOST_MTU_IF_UNKNOWN, true)]));
     assert_eq!(none.change_to(&usual), None);
     let jumbo = facts(&[link("eth0", 9000, true)]);

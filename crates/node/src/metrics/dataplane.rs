@@ -80,7 +80,6 @@ impl LoopMetrics {
     }
 }
 
-/// Writes the metrics of eBPF programs.
 pub(super) fn expose_bpf(bpf: &PolicyStats, e: &mut Exposition) {
     let PolicyStats { blocks, max_blocks, addresses, generation, map_writes, built, repairs } = *bpf;
     e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that tables of eBPF programs take.", blocks);

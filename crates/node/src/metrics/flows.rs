@@ -3,7 +3,6 @@
 use crate::flows::{FlowMetrics, ReceiverMetrics, RuleMetrics};
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
-/// Writes them.
 pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     let connections = flows.stats.connections as u64;
     e.level("tortie_flows_tracked", "Number of connections and attempts that are followed.", connections);
@@ -63,7 +62,6 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     e.count("tortie_other_rules_hits", help, flows.other_rules.hits);
 }
 
-/// Writes the metrics of flow receivers.
 fn receivers(receivers: &[ReceiverMetrics], e: &mut Exposition) {
     let mut all = |name, help, kind, value: fn(&ReceiverMetrics) -> u64| {
         let samples = receivers.iter().map(|each| (vec![("receiver", each.receiver.as_str())], as_f64(value(each))));

@@ -60,8 +60,7 @@ pub struct DatastoreMetrics {
     pub updates_processed: BTreeMap<&'static str, u64>,
     /// Problems in the input that are being worked around: resources that are invalid now.
     pub input_problems: u64,
-    /// Objects whose changes are held back because they would cut management connections of the
-    /// host.
+    /// Objects whose changes are held back because they would cut management connections of the host.
     pub held_changes: u64,
 }
 

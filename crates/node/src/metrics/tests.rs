@@ -42,7 +42,7 @@ fn felix_names_keep_their_form() {
 }
 
 #[test]
-fn what_ebpf_programs_take_is_told_where_they_enforce_policy() {
+fn ebpf_usage_is_exposed_where_ebpf_enforces_policy() {
     let stats =
         PolicyStats { blocks: 1, max_blocks: 2, addresses: 3, generation: 4, map_writes: 5, built: 6, repairs: 7 };
     let dataplane = DataplaneMetrics { bpf: Some(stats), ..DataplaneMetrics::default() };
@@ -79,7 +79,7 @@ fn buckets_add_up() {
 }
 
 #[test]
-fn searches_of_the_label_index_have_the_originals_names() {
+fn searches_of_the_label_index_have_the_names_of_felix() {
     let mut scans = Scans::default();
     (scans.all, scans.mixed.name) = (1, 99);
     (scans.own.name, scans.own.value, scans.own.values) = (2, 3, 4);
@@ -101,7 +101,7 @@ fn searches_of_the_label_index_have_the_originals_names() {
 }
 
 #[test]
-fn tables_of_nftables_are_told_apart_and_their_calls_are_counted_together() {
+fn nftables_tables_are_labelled_and_their_calls_counted_together() {
     let mut v4 = NftablesCounts::default();
     (v4.commits, v4.set_commits, v4.reads, v4.lines, v4.chains, v4.rules) = (5, 2, 3, 40, 84, 281);
     (v4.sets, v4.maps, v4.flow_devices, v4.missing_flow_devices, v4.clobbered) = (28, 2, 4, 1, 7);
@@ -129,14 +129,14 @@ fn tables_of_nftables_are_told_apart_and_their_calls_are_counted_together() {
 }
 
 #[test]
-fn names_and_types_are_the_originals() {
+fn names_and_types_are_those_of_felix() {
     let text = Metrics::example().expose();
-    let there: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let found: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let original: Vec<&str> = include_str!("../../testdata/metrics/felix.txt").lines().collect();
     assert_eq!(original.len(), 58);
-    let missing: Vec<&&str> = original.iter().filter(|line| !there.contains(line)).collect();
+    let missing: Vec<&&str> = original.iter().filter(|line| !found.contains(line)).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    for line in there.iter().filter(|line| line.starts_with("felix_")) {
+    for line in found.iter().filter(|line| line.starts_with("felix_")) {
         assert!(original.contains(line), "{line} is not the original's");
     }
 }

@@ -1,5 +1,4 @@
-//! Traffic of this node's `WireGuard` devices, under Felix's names
-//! (`felix/wireguard/metrics_linux.go`).
+//! Traffic of this node's `WireGuard` devices, under Felix's names (`felix/wireguard/metrics_linux.go`).
 
 use std::time::Duration;
 

@@ -5,10 +5,9 @@
 //! accept no `%` in an authority, and reject each such call as malformed. The authority is not
 //! needed here, as the socket identifies the client.
 //!
-//! HTTP/2 headers are compressed (RFC 7541), and later ones refer to those that were sent. In a
-//! literal header field whose name is the index of `:authority`, as all clients send it, the value
-//! is replaced. The replacement is not longer than the value, so that the receiver evicts no header
-//! from its table before the client does.
+//! HTTP/2 headers are compressed (RFC 7541), and later ones refer to those that were sent. In a literal header field
+//! whose name is the index of `:authority`, as all clients send it, the value is replaced. The replacement is not
+//! longer than the value, so that the receiver evicts no header from its table before the client does.
 
 mod filter;
 
@@ -20,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::filter::Filter;
 
-/// Size of a read, in bytes.
 const PIECE: usize = 4 * 1024;
 
 /// A connection whose incoming bytes have the authorities of calls replaced.
@@ -28,7 +26,6 @@ const PIECE: usize = 4 * 1024;
 pub(super) struct WithoutAuthority<S> {
     connection: S,
     filter: Filter,
-    /// Filtered bytes that have not been read yet.
     ready: Vec<u8>,
     at: usize,
 }

@@ -25,7 +25,6 @@ use tortie_model::WorkloadEndpointId;
 use super::authority::WithoutAuthority;
 use super::state::ClientId;
 
-/// Calls on one connection at the same time.
 const MAX_CALLS: u32 = 4;
 /// The longest headers of a call, bytes.
 const MAX_HEADERS: u32 = 16 * 1024;
@@ -35,26 +34,22 @@ const MAX_REQUEST: usize = 64 * 1024;
 /// connection; the library's default is 1 MiB.
 const WINDOW: u32 = 64 * 1024;
 
-/// Request of a client.
 #[derive(Debug)]
-pub(super) enum Wish {
-    /// Follow the policy of an endpoint. The messages are sent to `replies`, once for each
-    /// [`Wish::More`].
+pub(super) enum ClientRequest {
+    /// Follow the policy of an endpoint. The messages are sent to `replies`, once for each [`ClientRequest::More`].
     Join { client: ClientId, endpoint: WorkloadEndpointId, replies: tokio::sync::mpsc::Sender<Reply> },
     /// Send the waiting messages, now or as soon as there are any.
     More(ClientId),
-    /// Send nothing more.
     Leave(ClientId),
 }
 
 /// Messages, each a serialised `felix.ToDataplane`, or the reason why there are no more.
 pub(super) type Reply = Result<Vec<Bytes>, Status>;
 
-/// The service for one workload.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     pub(super) endpoint: WorkloadEndpointId,
-    pub(super) wishes: UnboundedSender<Wish>,
+    pub(super) requests: UnboundedSender<ClientRequest>,
     /// Number of the next client, shared by all workloads.
     pub(super) next_client: Arc<AtomicU64>,
 }
@@ -90,11 +85,11 @@ impl ServerStreamingService<()> for Sync {
     type Future = Ready<Result<Response<Updates>, Status>>;
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        let Service { endpoint, wishes, next_client } = self.0.clone();
+        let Service { endpoint, requests, next_client } = self.0.clone();
         let client = ClientId(next_client.fetch_add(1, Ordering::Relaxed));
         let (replies, received) = channel(1);
-        let _ = wishes.send(Wish::Join { client, endpoint, replies });
-        ready(Ok(Response::new(Updates { client, wishes, received, next: VecDeque::new(), has_asked: false })))
+        let _ = requests.send(ClientRequest::Join { client, endpoint, replies });
+        ready(Ok(Response::new(Updates { client, requests, received, next: VecDeque::new(), has_asked: false })))
     }
 }
 
@@ -113,12 +108,11 @@ impl UnaryService<()> for Report {
     }
 }
 
-/// The messages of a client. It requests more when the connection has room, so that unread messages
-/// do not pile up.
+/// The messages of a client. It requests more when the connection has room, so that unread messages do not pile up.
 #[derive(Debug)]
 struct Updates {
     client: ClientId,
-    wishes: UnboundedSender<Wish>,
+    requests: UnboundedSender<ClientRequest>,
     received: Receiver<Reply>,
     next: VecDeque<Bytes>,
     has_asked: bool,
@@ -134,7 +128,7 @@ impl Stream for Updates {
             }
             if !self.has_asked {
                 self.has_asked = true;
-                let _ = self.wishes.send(Wish::More(self.client));
+                let _ = self.requests.send(ClientRequest::More(self.client));
             }
             match ready!(self.received.poll_recv(context)) {
                 Some(Ok(messages)) => {
@@ -150,7 +144,7 @@ impl Stream for Updates {
 
 impl Drop for Updates {
     fn drop(&mut self) {
-        let _ = self.wishes.send(Wish::Leave(self.client));
+        let _ = self.requests.send(ClientRequest::Leave(self.client));
     }
 }
 

@@ -3,7 +3,6 @@
 use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, IpSetType, Members};
 
-/// A member of an IP set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Member {
     Net(Cidr),

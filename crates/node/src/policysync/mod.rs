@@ -1,20 +1,17 @@
-//! The policy sync API: each workload with a socket follows its own policy, for a proxy that
-//! enforces application-layer policy (`PolicySyncPathPrefix`; Felix's `felix/policysync` and
-//! `pod2daemon/binder`, the client is Dikastes).
+//! The policy sync API: each workload with a socket follows its own policy, for a proxy that enforces application-layer
+//! policy (`PolicySyncPathPrefix`; Felix's `felix/policysync` and `pod2daemon/binder`, the client is Dikastes).
 //!
 //! # Behaviour as in Felix
 //!
-//! - Below the prefix, a CSI driver creates a folder `mount/VOLUME` for each volume, which is a
-//!   folder of the pod as well, and then the file `creds/VOLUME.json`, a JSON object with
-//!   `Namespace`, `Workload` (the pod), `UID` and `ServiceAccount`. A tenth of a second later, a
-//!   gRPC server of `felix.PolicySync` listens on `mount/VOLUME/socket`, without TLS; all users may
-//!   connect. The socket alone identifies the client; `SyncRequest` has no fields.
-//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its
-//!   policies, its profiles, the endpoint; all service accounts and namespaces of the cluster;
-//!   `InSync`. Afterwards it sends the changes of these. Objects that the endpoint no longer refers
-//!   to are removed after the endpoint has been sent. Sequence numbers are 0. Routes and tunnels,
-//!   which the protocol has, are not sent. Large IP sets come in several messages, the first one an
-//!   `IPSetUpdate`.
+//! - Below the prefix, a CSI driver creates a folder `mount/VOLUME` for each volume, which is a folder of the pod as
+//!   well, and then the file `creds/VOLUME.json`, a JSON object with `Namespace`, `Workload` (the pod), `UID` and
+//!   `ServiceAccount`. A tenth of a second later, a gRPC server of `felix.PolicySync` listens on `mount/VOLUME/socket`,
+//!   without TLS; all users may connect. The socket alone identifies the client; `SyncRequest` has no fields.
+//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its policies, its profiles, the
+//!   endpoint; all service accounts and namespaces of the cluster; `InSync`. Afterwards it sends the changes of these.
+//!   Objects that the endpoint no longer refers to are removed after the endpoint has been sent. Sequence numbers are
+//!   0. Routes and tunnels, which the protocol has, are not sent. Large IP sets come in several messages, the first one
+//!   an `IPSetUpdate`.
 //! - A client may follow an endpoint that does not exist yet; all other objects are sent. When the
 //!   endpoint is removed, that is sent and the stream ends without an error. When the workload
 //!   calls `Sync` again, the earlier stream ends without an error.
@@ -23,21 +20,18 @@
 //!
 //! # Deliberate differences
 //!
-//! - Felix waits for a client that does not read, and everything else waits with it. Here the
-//!   messages of a client are made when it has room for some, from the current state: of several
-//!   changes in the meantime it gets the last. A client that is behind by more members of an IP set
-//!   than the set has, and by more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may call
-//!   again.
+//! - Felix waits for a client that does not read, and everything else waits with it. Here the messages of a client are
+//!   made when it has room for some, from the current state: of several changes in the meantime it gets the last. A
+//!   client that is behind by more members of an IP set than the set has, and by more than 100,000, is ended with
+//!   `RESOURCE_EXHAUSTED` and may call again.
 //! - Felix's configuration changes end its process and all streams. Here clients stay connected,
 //!   and are sent the difference.
 //! - Nothing is sent twice if it is the same. A delta may remove members that the client does not
 //!   have, or add members that it has.
-//! - A socket is created again if it is missing, or if its credentials or folder have been
-//!   replaced, and its connections end with its credentials; a failed creation is retried. Felix
-//!   creates it once.
-//! - Links in the pod's folder are not followed. Credentials count only in regular files of root or
-//!   the agent's user that no other user can write, and only if they have names. A socket takes
-//!   four connections.
+//! - A socket is created again if it is missing, or if its credentials or folder have been replaced, and its
+//!   connections end with its credentials; a failed creation is retried. Felix creates it once.
+//! - Links in the pod's folder are not followed. Credentials count only in regular files of root or the agent's user
+//!   that no other user can write, and only if they have names. A socket takes four connections.
 //!
 //! # Implementation
 //!
@@ -73,11 +67,10 @@ use tortie_model::desired::DesiredUpdate;
 use crate::engine::{Observer, Progress};
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 
-use grpc::{Reply, Wish};
+use grpc::{ClientRequest, Reply};
 use sockets::Sockets;
-use state::{ClientId, End, Limits, State, Taken};
+use state::{ClientId, ClientOutput, End, Limits, State};
 
-/// Interval of signs of life.
 const BEAT: Duration = Duration::from_secs(1);
 /// Maximum number of updates that are taken before clients are served.
 const MAX_NOTED: usize = 10_000;
@@ -91,14 +84,13 @@ pub struct PolicySync {
 
 /// Sender of the engine's updates.
 #[derive(Clone, Debug)]
-pub struct Feed(UnboundedSender<Told>);
+pub struct Feed(UnboundedSender<FeedMessage>);
 
 #[derive(Debug)]
-enum Told {
+enum FeedMessage {
     /// The engine will send everything again.
     Restart,
     Update(DesiredUpdate),
-    /// The API is to end.
     End,
 }
 
@@ -128,13 +120,13 @@ impl PolicySync {
             return None;
         }
         if let Some(running) = &self.running {
-            let _ = running.feed.0.send(Told::Restart);
+            let _ = running.feed.0.send(FeedMessage::Restart);
             return Some(running.feed.clone());
         }
         match Running::start(prefix, self.health.pulse(Reporter::PolicySync, Pulse::TIMEOUT)) {
             Ok(running) => Some(self.running.insert(running).feed.clone()),
             Err(error) => {
-                tracing::error!(%error, "there is no policy sync API");
+                tracing::error!(%error, "the policy sync API is unavailable");
                 None
             }
         }
@@ -152,9 +144,9 @@ impl Drop for PolicySync {
 impl Running {
     fn start(prefix: &Path, pulse: Pulse) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (feed, told) = unbounded_channel();
-        let (wishes, wished) = unbounded_channel();
-        let sockets = Sockets::new(prefix.to_owned(), wishes);
+        let (feed, messages) = unbounded_channel();
+        let (request_sender, requests) = unbounded_channel();
+        let sockets = Sockets::new(prefix.to_owned(), request_sender);
         let serve = move || {
             runtime.block_on(async {
                 let sockets = tokio::spawn(sockets.keep());
@@ -168,7 +160,7 @@ impl Running {
                 };
                 let mut clients = Clients::new(Limits::default());
                 tokio::select! {
-                    () = clients.serve(told, wished) => {}
+                    () = clients.serve(messages, requests) => {}
                     () = heart => {}
                 }
                 pulse.rest();
@@ -182,7 +174,7 @@ impl Running {
     }
 
     fn end(self) {
-        let _ = self.feed.0.send(Told::End);
+        let _ = self.feed.0.send(FeedMessage::End);
         let _ = self.thread.join();
     }
 }
@@ -191,7 +183,7 @@ impl Observer for Feed {
     fn on_update(&mut self, update: &DesiredUpdate) {
         if is_for_clients(update) {
             // A thread that has ended has logged the reason.
-            let _ = self.0.send(Told::Update(update.clone()));
+            let _ = self.0.send(FeedMessage::Update(update.clone()));
         }
     }
 
@@ -223,12 +215,10 @@ fn is_for_clients(update: &DesiredUpdate) -> bool {
     )
 }
 
-/// Clients, and the state that they are sent.
 #[derive(Debug)]
 struct Clients {
     state: State,
     replies: HashMap<ClientId, Sender<Reply>>,
-    /// Clients with room for more.
     waiting: BTreeSet<ClientId>,
 }
 
@@ -237,49 +227,52 @@ impl Clients {
         Self { state: State::new(limits), replies: HashMap::new(), waiting: BTreeSet::new() }
     }
 
-    /// Serves until the engine has ended.
-    async fn serve(&mut self, mut told: UnboundedReceiver<Told>, mut wished: UnboundedReceiver<Wish>) {
+    async fn serve(
+        &mut self,
+        mut messages: UnboundedReceiver<FeedMessage>,
+        mut requests: UnboundedReceiver<ClientRequest>,
+    ) {
         loop {
             tokio::select! {
-                Some(wish) = wished.recv() => self.on_wish(wish),
-                told = told.recv() => match told {
-                    Some(told) => if self.on_told(told).is_break() { return },
+                Some(request) = requests.recv() => self.on_request(request),
+                message = messages.recv() => match message {
+                    Some(message) => if self.on_message(message).is_break() { return },
                     None => return,
                 },
             }
             for _ in 0..MAX_NOTED {
-                let Ok(told) = told.try_recv() else { break };
-                if self.on_told(told).is_break() {
+                let Ok(message) = messages.try_recv() else { break };
+                if self.on_message(message).is_break() {
                     return;
                 }
             }
-            while let Ok(wish) = wished.try_recv() {
-                self.on_wish(wish);
+            while let Ok(request) = requests.try_recv() {
+                self.on_request(request);
             }
             self.reply().await;
         }
     }
 
-    fn on_told(&mut self, told: Told) -> ControlFlow<()> {
-        match told {
-            Told::Restart => self.state.on_restart(),
-            Told::Update(update) => self.state.on_update(update),
-            Told::End => return ControlFlow::Break(()),
+    fn on_message(&mut self, message: FeedMessage) -> ControlFlow<()> {
+        match message {
+            FeedMessage::Restart => self.state.on_restart(),
+            FeedMessage::Update(update) => self.state.on_update(update),
+            FeedMessage::End => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
     }
 
-    fn on_wish(&mut self, wish: Wish) {
-        match wish {
-            Wish::Join { client, endpoint, replies } => {
+    fn on_request(&mut self, request: ClientRequest) {
+        match request {
+            ClientRequest::Join { client, endpoint, replies } => {
                 tracing::info!(%endpoint, client = client.0, "a policy sync client begins");
                 self.state.join(client, endpoint);
                 self.replies.insert(client, replies);
             }
-            Wish::More(client) => {
+            ClientRequest::More(client) => {
                 self.waiting.insert(client);
             }
-            Wish::Leave(client) => {
+            ClientRequest::Leave(client) => {
                 tracing::debug!(client = client.0, "a policy sync client is gone");
                 self.state.leave(client);
                 self.replies.remove(&client);
@@ -288,18 +281,17 @@ impl Clients {
         }
     }
 
-    /// Sends waiting messages to the clients with room.
     async fn reply(&mut self) {
         for client in self.waiting.clone() {
             let (reply, is_last) = match self.state.take(client) {
-                Taken::Nothing => continue,
-                Taken::Messages(messages) => (Ok(messages.iter().filter_map(serialise).collect()), false),
-                Taken::End(end) => (last_words(end), true),
+                ClientOutput::Nothing => continue,
+                ClientOutput::Messages(messages) => (Ok(messages.iter().filter_map(serialise).collect()), false),
+                ClientOutput::End(end) => (final_reply(end), true),
             };
             self.waiting.remove(&client);
             if let Some(replies) = self.replies.get(&client) {
                 // There is room for one, which the client has requested; a client that is gone
-                // sends [`Wish::Leave`].
+                // sends [`ClientRequest::Leave`].
                 let _ = replies.try_send(reply);
             }
             if is_last {
@@ -316,7 +308,7 @@ fn serialise(message: &DesiredUpdate) -> Option<Bytes> {
     tortie_protocol::encode(message, 0).map(Bytes::from)
 }
 
-fn last_words(end: End) -> Reply {
+fn final_reply(end: End) -> Reply {
     match end {
         End::Removed(endpoint) => Ok(serialise(&DesiredUpdate::WorkloadEndpointRemove(endpoint)).into_iter().collect()),
         End::Replaced => Ok(Vec::new()),

@@ -21,27 +21,24 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tortie_model::{WorkloadEndpointId, with_causes};
 
-use super::grpc::{Service, Wish};
+use super::grpc::{ClientRequest, Service};
 use super::workload::{CredentialsError, endpoint_of, volume_of};
 
-/// Interval between checks for new credentials.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval between checks whether all sockets are unchanged.
 const LOOK_CLOSELY: Duration = Duration::from_secs(2);
 /// The largest file of credentials, bytes.
 const MAX_CREDENTIALS: u64 = 64 * 1024;
-/// Connections to one socket at the same time.
 const MAX_CONNECTIONS: usize = 4;
 /// Pause after a connection could not be accepted, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const SOCKET: &str = "socket";
 
-/// The sockets below a folder.
 #[derive(Debug)]
 pub(super) struct Sockets {
     prefix: PathBuf,
-    wishes: UnboundedSender<Wish>,
+    requests: UnboundedSender<ClientRequest>,
     next_client: Arc<AtomicU64>,
     bound: BTreeMap<String, Bound>,
     /// Logged problems: of volumes, and under the empty name of the folder with all credentials.
@@ -53,7 +50,6 @@ pub(super) struct Sockets {
 struct Bound {
     credentials: Stamp,
     folder: OwnedFd,
-    /// The inode of the folder, and that of the socket in it.
     inodes: (u64, u64),
     _listener: JoinSet<()>,
 }
@@ -81,9 +77,9 @@ enum SocketError {
 }
 
 impl Sockets {
-    pub(super) fn new(prefix: PathBuf, wishes: UnboundedSender<Wish>) -> Self {
+    pub(super) fn new(prefix: PathBuf, requests: UnboundedSender<ClientRequest>) -> Self {
         let next_client = Arc::new(AtomicU64::new(0));
-        Self { prefix, wishes, next_client, bound: BTreeMap::new(), problems: BTreeMap::new() }
+        Self { prefix, requests, next_client, bound: BTreeMap::new(), problems: BTreeMap::new() }
     }
 
     pub(super) async fn keep(mut self) {
@@ -125,8 +121,7 @@ impl Sockets {
             if self.bound.get(&volume).is_some_and(|bound| bound.is_current(&self.prefix, &volume)) {
                 continue;
             }
-            // The clients of the old socket belong to another workload by now, or cannot be reached
-            // there.
+            // The clients of the old socket belong to another workload by now, or cannot be reached there.
             self.bound.remove(&volume);
             match self.bind(&volume) {
                 Ok((endpoint, bound)) => {
@@ -152,7 +147,7 @@ impl Sockets {
         let inodes = (inode(&folder, "")?, open_to_all(&folder)?);
         let service = Service {
             endpoint: endpoint.clone(),
-            wishes: self.wishes.clone(),
+            requests: self.requests.clone(),
             next_client: Arc::clone(&self.next_client),
         };
         let mut task = JoinSet::new();
@@ -254,7 +249,6 @@ fn inode(folder: &OwnedFd, name: &str) -> io::Result<u64> {
     Ok(statat(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH)?.st_ino)
 }
 
-/// Serves all clients that connect.
 async fn accept(listener: UnixListener, service: Service) {
     let mut connections = JoinSet::new();
     loop {

@@ -11,13 +11,12 @@ use tortie_model::desired::{
 use tortie_model::{IpSetId, Labels, NamespacedName, PolicyId, ProfileName, WorkloadEndpointId};
 
 use super::members::{self, Member};
-use super::table::{News, Progress, Table};
+use super::table::{Progress, Table, TableChanges};
 
 /// Number of a call of `Sync`; numbers increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ClientId(pub(super) u64);
 
-/// Limits of messages and of kept changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Messages that are taken at once; each member of an IP set counts as one more.
@@ -36,9 +35,8 @@ impl Default for Limits {
     }
 }
 
-/// The engine's desired state, and the part of it that each client has. A client is identified by
-/// its endpoint. Its messages are made when it requests them with [`State::take`], from the current
-/// state: no messages wait for a client.
+/// The engine's desired state, and the part of it that each client has. A client is identified by its endpoint. Its
+/// messages are made when it requests them with [`State::take`], from the current state: no messages wait for a client.
 #[derive(Debug)]
 pub(super) struct State {
     endpoints: HashMap<WorkloadEndpointId, Versioned<WorkloadEndpointState>>,
@@ -52,9 +50,7 @@ pub(super) struct State {
     stale: Stale,
     clients: BTreeMap<ClientId, Client>,
     joined: HashMap<WorkloadEndpointId, ClientId>,
-    /// Clients whose stream has to be ended.
     ended: HashMap<ClientId, End>,
-    /// Number of updates received.
     version: u64,
     limits: Limits,
 }
@@ -63,7 +59,6 @@ pub(super) struct State {
 struct Versioned<T> {
     value: T,
     version: u64,
-    /// The IP sets that it refers to, each once.
     sets: Box<[IpSetId]>,
 }
 
@@ -72,7 +67,7 @@ struct Set {
     set_type: IpSetType,
     members: Table<Member, ()>,
     /// Whether it is kept only because clients still have it.
-    gone: bool,
+    removed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -96,29 +91,24 @@ struct Client {
     service_accounts: Progress<NamespacedName>,
     namespaces: Progress<Arc<str>>,
     in_sync: bool,
-    is_told: bool,
+    is_up_to_date: bool,
 }
 
-/// Reason why a client is sent nothing more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Its endpoint is gone.
     Removed(WorkloadEndpointId),
-    /// The endpoint has another client.
     Replaced,
     /// It does not read.
     Behind,
 }
 
-/// Messages for a client.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Taken {
+pub(super) enum ClientOutput {
     Nothing,
     Messages(Vec<DesiredUpdate>),
     End(End),
 }
 
-/// Messages being collected, until there is no room for more.
 #[derive(Debug)]
 struct Batch {
     messages: Vec<DesiredUpdate>,
@@ -156,8 +146,7 @@ impl State {
         }
     }
 
-    /// The engine will send everything again. Objects that it does not send before `InSync` are
-    /// gone.
+    /// The engine will send everything again. Objects that it does not send before `InSync` are gone.
     pub(super) fn on_restart(&mut self) {
         self.stale = Stale {
             endpoints: self.endpoints.keys().cloned().collect(),
@@ -237,7 +226,7 @@ impl State {
         self.stale.endpoints.remove(id);
         set(&mut self.endpoints, id, Versioned { value, version: self.version, sets: Box::default() });
         if let Some(client) = self.joined.get(id).and_then(|client| self.clients.get_mut(client)) {
-            client.is_told = false;
+            client.is_up_to_date = false;
         }
     }
 
@@ -253,10 +242,9 @@ impl State {
         self.wake(|_| true);
     }
 
-    /// Notes that there may be messages for some clients.
     fn wake(&mut self, concerns: impl Fn(&Client) -> bool) {
-        for client in self.clients.values_mut().filter(|client| client.is_told) {
-            client.is_told = !concerns(client);
+        for client in self.clients.values_mut().filter(|client| client.is_up_to_date) {
+            client.is_up_to_date = !concerns(client);
         }
     }
 
@@ -276,9 +264,9 @@ impl State {
             self.sets.remove(&id);
         }
         self.review_set(&id);
-        let new = || Set { set_type, members: Table::default(), gone: false };
+        let new = || Set { set_type, members: Table::default(), removed: false };
         let set = self.sets.entry(id.clone()).or_insert_with(new);
-        set.gone = false;
+        set.removed = false;
         set.members.replace(values);
         self.wake(|client| client.sets.contains_key(&id));
     }
@@ -296,7 +284,7 @@ impl State {
     fn on_set_remove(&mut self, id: &IpSetId) {
         self.stale.sets.remove(id);
         if let Some(set) = self.sets.get_mut(id) {
-            set.gone = true;
+            set.removed = true;
             if !set.members.has_subscribers() {
                 self.sets.remove(id);
             }
@@ -319,7 +307,7 @@ impl State {
             service_accounts: self.service_accounts.begin(),
             namespaces: self.namespaces.begin(),
             in_sync: false,
-            is_told: false,
+            is_up_to_date: false,
         };
         self.clients.insert(client, client_state);
     }
@@ -341,20 +329,19 @@ impl State {
     }
 
     /// Returns the next messages for a client, which count as sent.
-    pub(super) fn take(&mut self, id: ClientId) -> Taken {
+    pub(super) fn take(&mut self, id: ClientId) -> ClientOutput {
         if let Some(end) = self.ended.remove(&id) {
-            return Taken::End(end);
+            return ClientOutput::End(end);
         }
-        let Some(mut client) = self.clients.remove(&id) else { return Taken::Nothing };
+        let Some(mut client) = self.clients.remove(&id) else { return ClientOutput::Nothing };
         let mut batch = Batch { messages: Vec::new(), room: self.limits.batch };
-        if !client.is_told {
-            client.is_told = matches!(self.collect(&mut client, &mut batch), Ok(Complete(true)));
+        if !client.is_up_to_date {
+            client.is_up_to_date = matches!(self.collect(&mut client, &mut batch), Ok(Complete(true)));
         }
         self.clients.insert(id, client);
-        if batch.messages.is_empty() { Taken::Nothing } else { Taken::Messages(batch.messages) }
+        if batch.messages.is_empty() { ClientOutput::Nothing } else { ClientOutput::Messages(batch.messages) }
     }
 
-    /// Returns the current clients.
     #[cfg(test)]
     pub(super) fn clients(&self) -> impl Iterator<Item = ClientId> {
         self.clients.keys().copied()
@@ -457,7 +444,6 @@ impl State {
     }
 }
 
-/// Objects that an endpoint refers to.
 #[derive(Debug)]
 struct Needs<'a> {
     policies: BTreeMap<&'a PolicyId, &'a Versioned<Arc<Policy>>>,
@@ -471,7 +457,7 @@ impl<'a> Needs<'a> {
         endpoint: &'a WorkloadEndpointState,
         policies: &'a HashMap<PolicyId, Versioned<Arc<Policy>>>,
         profiles: &'a HashMap<ProfileName, Versioned<Arc<Profile>>>,
-        known: &HashMap<IpSetId, Set>,
+        sets: &HashMap<IpSetId, Set>,
     ) -> Option<Self> {
         let mut needs = Self { policies: BTreeMap::new(), profiles: BTreeMap::new(), sets: BTreeSet::new() };
         for id in endpoint.tiers.iter().flat_map(|tier| tier.ingress.iter().chain(tier.egress.iter())) {
@@ -486,7 +472,7 @@ impl<'a> Needs<'a> {
                 needs.sets.extend(profile.sets.iter());
             }
         }
-        needs.sets.iter().all(|id| known.get(*id).is_some_and(|set| !set.gone)).then_some(needs)
+        needs.sets.iter().all(|id| sets.get(*id).is_some_and(|set| !set.removed)).then_some(needs)
     }
 }
 
@@ -504,11 +490,10 @@ fn set<K: Clone + Eq + Hash, V: PartialEq>(values: &mut HashMap<K, Versioned<V>>
     is_new
 }
 
-/// A client no longer has this set.
 fn release(sets: &mut HashMap<IpSetId, Set>, id: &IpSetId) {
     if let Some(set) = sets.get_mut(id) {
         set.members.end();
-        if set.gone && !set.members.has_subscribers() {
+        if set.removed && !set.members.has_subscribers() {
             sets.remove(id);
         }
     }
@@ -521,20 +506,23 @@ fn collect_set(
     limits: &Limits,
     batch: &mut Batch,
 ) -> Result<(), Full> {
-    let pack = |news: &News<'_, Member, ()>, is_member: bool| {
-        let members = news.iter().filter(|(_, value)| value.is_some() == is_member).map(|(member, _)| *member);
+    let pack = |changes: &TableChanges<'_, Member, ()>, is_member: bool| {
+        let members = changes.iter().filter(|(_, value)| value.is_some() == is_member).map(|(member, _)| *member);
         members::pack(set.set_type, members)
     };
-    while !set.members.is_told(progress) {
+    while !set.members.is_up_to_date(progress) {
         let is_new = progress.is_new();
         let at_most = if matches!(progress, Progress::Listing { .. }) { limits.listed } else { limits.changed };
-        let news = set.members.next(progress, at_most);
-        let (id, added) = (id.clone(), pack(&news, true));
+        let changes = set.members.next(progress, at_most);
+        let (id, added) = (id.clone(), pack(&changes, true));
         if is_new {
-            batch.push(DesiredUpdate::IpSet(IpSetUpdate { id, set_type: set.set_type, members: added }), news.len())?;
-        } else if !news.is_empty() {
-            let delta = IpSetDelta { id, added, removed: pack(&news, false) };
-            batch.push(DesiredUpdate::IpSetDelta(delta), news.len())?;
+            batch.push(
+                DesiredUpdate::IpSet(IpSetUpdate { id, set_type: set.set_type, members: added }),
+                changes.len(),
+            )?;
+        } else if !changes.is_empty() {
+            let delta = IpSetDelta { id, added, removed: pack(&changes, false) };
+            batch.push(DesiredUpdate::IpSetDelta(delta), changes.len())?;
         }
     }
     Ok(())
@@ -546,7 +534,7 @@ fn collect_table<K: Clone + Ord + Hash, V: PartialEq>(
     batch: &mut Batch,
     message: impl Fn(&K, Option<&V>) -> DesiredUpdate,
 ) -> Result<(), Full> {
-    while !table.is_told(progress) {
+    while !table.is_up_to_date(progress) {
         // All taken changes are sent.
         for (key, value) in table.next(progress, batch.room) {
             batch.push(message(key, value), 0)?;

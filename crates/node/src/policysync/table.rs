@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// Number of changes that are never too many.
 const FEW: usize = 64;
 
 /// Values, and the keys that have changed since a subscriber last read them. Each subscriber holds
@@ -14,16 +13,13 @@ pub(super) struct Table<K, V> {
     values: BTreeMap<K, V>,
     /// The last change of each key that a subscriber may not have seen, by its number.
     changes: BTreeMap<u64, K>,
-    /// The number of the last change, by key.
     changed: HashMap<K, u64>,
     last: u64,
     subscribers: usize,
-    /// Number of changes from which a review is due, which drops those that are not needed any
-    /// more.
+    /// Number of changes from which a review is due, which drops those that are not needed any more.
     review_at: usize,
 }
 
-/// Position of a subscriber in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress<K> {
     /// The values up to this key; the changes after `since` follow after the other values.
@@ -32,8 +28,7 @@ pub(super) enum Progress<K> {
     Following { since: u64 },
 }
 
-/// Keys and their current values, without one if they are gone.
-pub(super) type News<'a, K, V> = Vec<(&'a K, Option<&'a V>)>;
+pub(super) type TableChanges<'a, K, V> = Vec<(&'a K, Option<&'a V>)>;
 
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
@@ -114,22 +109,21 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         Progress::Listing { since: self.last, after: None }
     }
 
-    /// Ends a subscription.
     pub(super) fn end(&mut self) {
         self.subscribers = self.subscribers.saturating_sub(1);
         if self.subscribers == 0 {
-            self.forget_up_to(self.last);
+            self.drop_changes_up_to(self.last);
             self.review_at = FEW;
         }
     }
 
-    pub(super) fn is_told(&self, progress: &Progress<K>) -> bool {
+    pub(super) fn is_up_to_date(&self, progress: &Progress<K>) -> bool {
         *progress == Progress::Following { since: self.last }
     }
 
     /// Returns the next values for a subscriber, at most so many: first existing values, and then
     /// changes. The listing of existing values ends with a call that returns fewer than `at_most`.
-    pub(super) fn next(&self, progress: &mut Progress<K>, at_most: usize) -> News<'_, K, V> {
+    pub(super) fn next(&self, progress: &mut Progress<K>, at_most: usize) -> TableChanges<'_, K, V> {
         let since = progress.since();
         if let Progress::Listing { after, .. } = progress {
             let from = after.as_ref().map_or(Unbounded, Excluded);
@@ -165,7 +159,7 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         subscribers.sort_by_key(|(since, _)| *since);
         let mut too_slow = Vec::new();
         for (since, id) in subscribers {
-            self.forget_up_to(since);
+            self.drop_changes_up_to(since);
             if self.changes.len() <= bound {
                 break;
             }
@@ -175,10 +169,10 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         too_slow
     }
 
-    fn forget_up_to(&mut self, number: u64) {
+    fn drop_changes_up_to(&mut self, number: u64) {
         let kept = self.changes.split_off(&(number + 1));
-        let forgotten = std::mem::replace(&mut self.changes, kept);
-        for key in forgotten.values() {
+        let dropped = std::mem::replace(&mut self.changes, kept);
+        for key in dropped.values() {
             self.changed.remove(key);
         }
     }

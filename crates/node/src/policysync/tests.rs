@@ -77,7 +77,7 @@ impl Node {
         self.path("mount").join(volume).join("socket")
     }
 
-    fn tell(&mut self, updates: &[U]) {
+    fn send(&mut self, updates: &[U]) {
         updates.iter().for_each(|update| self.feed.on_update(update));
     }
 
@@ -112,10 +112,10 @@ fn within<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).expect("in time")
 }
 
-fn until(what: &str, done: impl Fn() -> bool) {
+fn until(condition: &str, done: impl Fn() -> bool) {
     let patience = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < patience, "waiting until {what}");
+        assert!(Instant::now() < patience, "waiting until {condition}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -217,12 +217,12 @@ fn a_workload_follows_its_policy() {
     let mut node = Node::with_shop();
     let mut web = node.follow("v-web");
     assert_eq!(web.up_to("in sync"), OF_WEB);
-    node.tell(&[delta("a", [3], [1])]);
+    node.send(&[delta("a", [3], [1])]);
     assert_eq!(web.next(), "delta a +10.0.0.3/32 -10.0.0.1/32");
-    node.tell(&[delta("b", [3], []), policy("q", &["b"], RuleAction::Allow), policy("p", &["a"], RuleAction::Deny)]);
+    node.send(&[delta("b", [3], []), policy("q", &["b"], RuleAction::Allow), policy("p", &["a"], RuleAction::Deny)]);
     assert_eq!(web.next(), "policy p deny a");
-    node.tell(&[set("c", [5]), policy("r", &["c"], RuleAction::Allow), endpoint("web", &["r"], &["open"])]);
-    node.tell(&[U::PolicyRemove(policy_id("p")), U::IpSetRemove("a".into())]);
+    node.send(&[set("c", [5]), policy("r", &["c"], RuleAction::Allow), endpoint("web", &["r"], &["open"])]);
+    node.send(&[U::PolicyRemove(policy_id("p")), U::IpSetRemove("a".into())]);
     let expected = ["set c 10.0.0.5/32", "policy r allow c", "endpoint k8s shop/web eth0", "no policy p", "no set a"];
     assert_eq!(web.up_to("no set a"), expected);
     // It leaves and calls again.
@@ -254,15 +254,15 @@ fn a_client_that_names_the_path_of_the_socket_as_its_authority_is_served() {
 }
 
 #[test]
-fn who_comes_before_anything_is_known_is_told_as_it_becomes_known() {
+fn early_clients_receive_updates_as_they_arrive() {
     let mut node = Node::new();
     node.volume("v-web", "web");
     let mut web = node.follow("v-web");
-    node.tell(&[namespace("shop", "x")]);
+    node.send(&[namespace("shop", "x")]);
     assert_eq!(web.next(), "namespace shop");
-    node.tell(&shop());
-    let told = web.up_to("in sync");
-    assert!(OF_WEB[..5].iter().all(|message| told.iter().any(|told| told == message)), "{told:?}");
+    node.send(&shop());
+    let received = web.up_to("in sync");
+    assert!(OF_WEB[..5].iter().all(|message| received.iter().any(|one| one == message)), "{received:?}");
 }
 
 #[test]
@@ -281,9 +281,9 @@ fn each_workload_has_its_own_socket_and_the_last_call_counts() {
     assert_eq!(third.up_to("in sync"), OF_WEB);
     second.assert_ended();
     drop(first);
-    node.tell(&[delta("a", [7], [])]);
+    node.send(&[delta("a", [7], [])]);
     assert_eq!(third.next(), "delta a +10.0.0.7/32 -");
-    node.tell(&[delta("b", [8], [])]);
+    node.send(&[delta("b", [8], [])]);
     assert_eq!(db.next(), "delta b +10.0.0.8/32 -");
 }
 
@@ -292,31 +292,31 @@ fn an_endpoint_that_goes_ends_its_call() {
     let mut node = Node::with_shop();
     let mut web = node.follow("v-web");
     web.up_to("in sync");
-    node.tell(&[U::WorkloadEndpointRemove(pod("web"))]);
+    node.send(&[U::WorkloadEndpointRemove(pod("web"))]);
     assert_eq!(web.next(), "no endpoint shop/web");
     web.assert_ended();
     let mut again = node.follow("v-web");
     assert_eq!(again.up_to("in sync"), ["account default", "namespace shop", "in sync"]);
-    node.tell(&[endpoint("web", &[], &["open"])]);
+    node.send(&[endpoint("web", &[], &["open"])]);
     assert_eq!(again.up_to("endpoint k8s shop/web eth0"), ["profile open", "endpoint k8s shop/web eth0"]);
 }
 
 #[test]
-fn who_does_not_read_keeps_nobody_waiting_and_has_the_truth_in_the_end() {
+fn a_slow_client_delays_no_other_and_converges() {
     const LARGE: u32 = 150_000;
     const ROUNDS: u32 = 300;
     let mut node = Node::with_shop();
     node.volume("v-db", "db");
     // More than the connection takes without being read.
-    node.tell(&[set("a", 0..LARGE), policy("q", &["a"], RuleAction::Deny)]);
+    node.send(&[set("a", 0..LARGE), policy("q", &["a"], RuleAction::Deny)]);
     let mut slow = node.follow("v-web");
     let mut quick = node.follow("v-db");
     quick.up_to("in sync");
     for round in 0..ROUNDS {
-        node.tell(&[delta("a", [LARGE + round], [round])]);
+        node.send(&[delta("a", [LARGE + round], [round])]);
         quick.up_to(&format!("delta a +{} -{}", net(LARGE + round), net(round)));
     }
-    node.tell(&[policy("p", &["a"], RuleAction::Log)]);
+    node.send(&[policy("p", &["a"], RuleAction::Log)]);
     let mut members = std::collections::BTreeSet::new();
     let (mut messages, mut count) = (0, 0);
     loop {
@@ -395,7 +395,7 @@ fn a_socket_that_is_removed_comes_back() {
 }
 
 #[test]
-fn what_a_workload_puts_into_its_folder_is_not_followed() {
+fn symlinks_of_a_workload_are_not_followed() {
     let node = Node::new();
     let secret = node.path("secret");
     fs::write(&secret, "x").unwrap();
@@ -420,7 +420,7 @@ fn what_a_workload_puts_into_its_folder_is_not_followed() {
 }
 
 #[test]
-fn credentials_count_only_where_nobody_else_writes_and_what_is_wrong_is_tried_again() {
+fn writable_credentials_are_refused_and_failures_are_retried() {
     let node = Node::with_shop();
     until("there is a socket", || node.socket("v-web").exists());
     fs::set_permissions(node.path("creds/v-web.json"), fs::Permissions::from_mode(0o666)).unwrap();
@@ -478,7 +478,7 @@ fn a_workload_has_few_connections() {
     }
     let (read, _) = node.within(async { greeting(UnixStream::connect(&path).await.unwrap()).await });
     assert_eq!(read, 0, "it is closed");
-    node.tell(&[delta("a", [7], [])]);
+    node.send(&[delta("a", [7], [])]);
     assert_eq!(web.next(), "delta a +10.0.0.7/32 -");
     drop(open);
     until("there is room again", || {

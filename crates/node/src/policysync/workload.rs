@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 use tortie_model::{Cause, WorkloadEndpointId};
 
-/// Reason why a socket belongs to no workload.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CredentialsError {
     #[error("no JSON object")]
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_none_or_several_is_refused() {
+    fn credentials_without_exactly_one_pod_are_refused() {
         for (text, field) in [
             (r#"{"Workload":"web"}"#, "Namespace"),
             (r#"{"Workload":"","Namespace":"shop"}"#, "Workload"),

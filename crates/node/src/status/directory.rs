@@ -16,7 +16,6 @@ const NEW: &str = ".endpoint-status.new";
 /// No file that belongs there is longer.
 const MOST: u64 = 1 << 20;
 
-/// A directory that holds the status files.
 #[derive(Debug)]
 pub(super) struct StatusDirectory {
     files: PathBuf,
@@ -24,7 +23,6 @@ pub(super) struct StatusDirectory {
 }
 
 impl StatusDirectory {
-    /// The directory below this prefix.
     pub(super) fn below(prefix: &Path) -> Self {
         Self { files: prefix.join(NAME), new: prefix.join(NEW) }
     }

@@ -9,16 +9,15 @@ use std::time::{Duration, Instant};
 use tortie_model::WorkloadEndpointId;
 
 use super::directory::StatusDirectory;
-use super::mailbox::{Mailbox, Opened, mailbox};
+use super::mailbox::{Mailbox, MailboxReader, mailbox};
 use super::{EndpointFiles, FileJob, FileResult};
 
-/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
 /// Event that concerns the files.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum FileNews {
+pub enum FileUpdate {
     /// A session begins, whose files are below this directory; `None` for no files.
     Begin(Option<PathBuf>),
     /// Content of an endpoint's file; `None` for an endpoint that is gone.
@@ -31,20 +30,20 @@ pub enum FileNews {
 
 /// Waiting events; of each endpoint the latest. The beginning of a session drops all earlier ones.
 #[derive(Debug, Default, PartialEq)]
-struct News {
+struct PendingFileUpdates {
     begin: Option<Option<PathBuf>>,
     endpoints: BTreeMap<WorkloadEndpointId, Option<String>>,
     statuses: BTreeMap<WorkloadEndpointId, bool>,
     in_force: bool,
 }
 
-impl News {
-    fn add(&mut self, news: FileNews) {
-        match news {
-            FileNews::Begin(prefix) => *self = Self { begin: Some(prefix), ..Self::default() },
-            FileNews::Endpoint(id, text) => drop(self.endpoints.insert(id, text)),
-            FileNews::Status(id, is_up) => drop(self.statuses.insert(id, is_up)),
-            FileNews::InForce => self.in_force = true,
+impl PendingFileUpdates {
+    fn add(&mut self, update: FileUpdate) {
+        match update {
+            FileUpdate::Begin(prefix) => *self = Self { begin: Some(prefix), ..Self::default() },
+            FileUpdate::Endpoint(id, text) => drop(self.endpoints.insert(id, text)),
+            FileUpdate::Status(id, is_up) => drop(self.statuses.insert(id, is_up)),
+            FileUpdate::InForce => self.in_force = true,
         }
     }
 }
@@ -52,7 +51,7 @@ impl News {
 /// Sends events to the thread that keeps the files. The thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct FileWriter {
-    news: Mailbox<News>,
+    mailbox: Mailbox<PendingFileUpdates>,
 }
 
 impl FileWriter {
@@ -61,18 +60,18 @@ impl FileWriter {
     /// # Errors
     /// If the thread cannot be started.
     pub fn start() -> io::Result<Self> {
-        let (news, told) = mailbox();
-        thread::Builder::new().name("endpoint-files".into()).spawn(move || keep(&told))?;
-        Ok(Self { news })
+        let (mailbox, reader) = mailbox();
+        thread::Builder::new().name("endpoint-files".into()).spawn(move || keep(&reader))?;
+        Ok(Self { mailbox })
     }
 
     /// Sends events. Never blocks; of each endpoint only the latest is kept until it is written.
-    pub fn tell(&self, news: impl IntoIterator<Item = FileNews>) {
-        self.news.put(|waiting| news.into_iter().for_each(|one| waiting.add(one)));
+    pub fn send(&self, updates: impl IntoIterator<Item = FileUpdate>) {
+        self.mailbox.put(|waiting| updates.into_iter().for_each(|one| waiting.add(one)));
     }
 }
 
-fn keep(told: &Opened<News>) {
+fn keep(reader: &MailboxReader<PendingFileUpdates>) {
     let mut directory = None;
     let mut files = EndpointFiles::default();
     let mut works = true;
@@ -81,14 +80,14 @@ fn keep(told: &Opened<News>) {
             work(directory, &mut files, &mut works);
         }
         let rest = files.wake_at().map_or(REST, |at| at.saturating_duration_since(Instant::now()));
-        let Some(news) = told.take(rest.min(REST)) else { return };
-        if let Some(prefix) = news.begin {
+        let Some(pending) = reader.take(rest.min(REST)) else { return };
+        if let Some(prefix) = pending.begin {
             directory = prefix.map(|prefix| StatusDirectory::below(&prefix));
             files = EndpointFiles::default();
         }
-        news.endpoints.into_iter().for_each(|(id, text)| files.on_endpoint(&id, text));
-        news.statuses.iter().for_each(|(id, is_up)| files.on_status(id, *is_up));
-        if news.in_force && directory.is_some() {
+        pending.endpoints.into_iter().for_each(|(id, text)| files.on_endpoint(&id, text));
+        pending.statuses.iter().for_each(|(id, is_up)| files.on_status(id, *is_up));
+        if pending.in_force && directory.is_some() {
             files.in_force(Instant::now());
         }
     }

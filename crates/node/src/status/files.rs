@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use tortie_model::WorkloadEndpointId;
 use tortie_protocol::status_file;
 
-/// Interval between readings of the directory, in case another process has changed it
-/// (`felix/statusrep`).
+/// Interval between readings of the directory, in case another process has changed it (`felix/statusrep`).
 const READ_EVERY: Duration = Duration::from_secs(10);
 /// Pauses before failed jobs are retried, the last of them for ever.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(500), Duration::from_secs(5)];
@@ -47,20 +46,16 @@ pub enum FileResult {
 /// The desired files: one for each workload endpoint that is up. Pure: time is an argument.
 #[derive(Debug, Default)]
 pub struct EndpointFiles {
-    /// Content of the file of an endpoint when the endpoint is up.
     texts: BTreeMap<WorkloadEndpointId, String>,
     up: BTreeSet<WorkloadEndpointId>,
-    /// Desired files, by name.
-    wanted: BTreeMap<String, String>,
+    desired: BTreeMap<String, String>,
     /// Existing files, by name, as far as they are known.
     present: BTreeMap<String, Option<String>>,
-    /// The names of files that differ from the desired ones.
     pending: BTreeSet<String>,
     /// Those of them whose job has failed in this round.
     failed: BTreeSet<String>,
     /// Time of the next reading; `None` until everything is in force.
     next_read: Option<Instant>,
-    /// Number of failed rounds in a row.
     failures: usize,
 }
 
@@ -84,8 +79,7 @@ impl EndpointFiles {
         self.review(id);
     }
 
-    /// All updates so far are in force, so other files are out of date. Before this, no file is
-    /// touched.
+    /// All updates so far are in force, so other files are out of date. Before this, no file is touched.
     pub fn in_force(&mut self, now: Instant) {
         self.next_read.get_or_insert(now);
     }
@@ -93,16 +87,16 @@ impl EndpointFiles {
     fn review(&mut self, id: &WorkloadEndpointId) {
         let name = status_file::name(id);
         match self.texts.get(id).filter(|_| self.up.contains(id)) {
-            Some(text) => drop(self.wanted.insert(name.clone(), text.clone())),
-            None => drop(self.wanted.remove(&name)),
+            Some(text) => drop(self.desired.insert(name.clone(), text.clone())),
+            None => drop(self.desired.remove(&name)),
         }
         self.compare(name);
     }
 
     fn compare(&mut self, name: String) {
-        let is_right = match (self.wanted.get(&name), self.present.get(&name)) {
-            (Some(wanted), Some(present)) => present.as_ref() == Some(wanted),
-            (wanted, present) => wanted.is_none() && present.is_none(),
+        let is_right = match (self.desired.get(&name), self.present.get(&name)) {
+            (Some(desired), Some(present)) => present.as_ref() == Some(desired),
+            (desired, present) => desired.is_none() && present.is_none(),
         };
         if is_right {
             self.failed.remove(&name);
@@ -125,7 +119,7 @@ impl EndpointFiles {
             return Some(FileJob::Read);
         }
         let untried = || self.pending.iter().filter(|name| !self.failed.contains(*name));
-        let write = untried().find_map(|name| Some((name, self.wanted.get(name)?)));
+        let write = untried().find_map(|name| Some((name, self.desired.get(name)?)));
         if let Some((name, text)) = write {
             return Some(FileJob::Write { name: name.clone(), text: text.clone() });
         }
@@ -167,7 +161,7 @@ impl EndpointFiles {
         self.failed.clear();
         self.pending.clear();
         self.present = present.into_iter().filter(|(name, _)| status_file::is_name(name)).collect();
-        let names: BTreeSet<String> = self.wanted.keys().chain(self.present.keys()).cloned().collect();
+        let names: BTreeSet<String> = self.desired.keys().chain(self.present.keys()).cloned().collect();
         names.into_iter().for_each(|name| self.compare(name));
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Default)]
 struct State<N> {
-    news: N,
+    content: N,
     closed: bool,
 }
 
@@ -23,7 +23,6 @@ impl<N> Shared<N> {
     }
 }
 
-/// The sending end. Clones share it.
 #[derive(Debug)]
 pub(super) struct Mailbox<N>(Arc<Slot<N>>);
 
@@ -37,21 +36,18 @@ impl<N> Clone for Mailbox<N> {
 #[derive(Debug)]
 struct Slot<N>(Arc<Shared<N>>);
 
-/// The receiving end.
 #[derive(Debug)]
-pub(super) struct Opened<N>(Arc<Shared<N>>);
+pub(super) struct MailboxReader<N>(Arc<Shared<N>>);
 
-/// Both ends of a new mailbox.
-pub(super) fn mailbox<N: Default>() -> (Mailbox<N>, Opened<N>) {
+pub(super) fn mailbox<N: Default>() -> (Mailbox<N>, MailboxReader<N>) {
     let shared = Arc::new(Shared::default());
-    (Mailbox(Arc::new(Slot(Arc::clone(&shared)))), Opened(shared))
+    (Mailbox(Arc::new(Slot(Arc::clone(&shared)))), MailboxReader(shared))
 }
 
 impl<N> Mailbox<N> {
-    /// Adds to the waiting events.
     pub(super) fn put(&self, add: impl FnOnce(&mut N)) {
         let shared = &self.0.0;
-        add(&mut shared.lock().news);
+        add(&mut shared.lock().content);
         shared.changed.notify_one();
     }
 }
@@ -63,22 +59,22 @@ impl<N> Drop for Slot<N> {
     }
 }
 
-impl<N: Default + PartialEq> Opened<N> {
+impl<N: Default + PartialEq> MailboxReader<N> {
     /// Waits for events, but no longer than this; `None` when there will be no more.
     pub(super) fn take(&self, time: Duration) -> Option<N> {
         let end = Instant::now() + time;
         let mut state = self.0.lock();
         loop {
-            let news = mem::take(&mut state.news);
-            if news != N::default() {
-                return Some(news);
+            let content = mem::take(&mut state.content);
+            if content != N::default() {
+                return Some(content);
             }
             let left = end.saturating_duration_since(Instant::now());
             if state.closed {
                 return None;
             }
             if left.is_zero() {
-                return Some(news);
+                return Some(content);
             }
             (state, _) = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }

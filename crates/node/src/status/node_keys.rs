@@ -10,11 +10,9 @@ use serde_json::{Map, Value, json};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client, KubeConfig};
 use tortie_model::{Family, Hostname, with_causes};
 
-use super::mailbox::{Mailbox, Opened, mailbox};
+use super::mailbox::{Mailbox, MailboxReader, mailbox};
 
-/// Pause before a failed write is retried.
 const RETRY: Duration = Duration::from_secs(2);
-/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
 pub(crate) type Keys = BTreeMap<Family, String>;
@@ -40,30 +38,29 @@ impl NodeKeyWriter {
     /// If the thread cannot be started.
     pub fn start(config: KubeConfig, node: Hostname) -> io::Result<Self> {
         let client = Client::new(config)?;
-        let (keys, told) = mailbox();
-        thread::Builder::new().name("node-keys".into()).spawn(move || follow(&client, &node, &told))?;
+        let (keys, reader) = mailbox();
+        thread::Builder::new().name("node-keys".into()).spawn(move || follow(&client, &node, &reader))?;
         Ok(Self { keys })
     }
 
-    /// Sets the node's key; empty for none. Never blocks; only the latest of each family is kept
-    /// until it is written.
-    pub fn tell(&self, family: Family, key: String) {
+    /// Sets the node's key; empty for none. Never blocks; only the latest of each family is kept until it is written.
+    pub fn send(&self, family: Family, key: String) {
         self.keys.put(|keys| {
             keys.insert(family, key);
         });
     }
 }
 
-fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
-    let mut wanted = Keys::new();
+fn follow(client: &Client, node: &Hostname, reader: &MailboxReader<Keys>) {
+    let mut pending = Keys::new();
     let mut works = true;
     loop {
-        let Some(news) = told.take(if wanted.is_empty() { REST } else { RETRY }) else { return };
-        wanted.extend(news);
-        if wanted.is_empty() {
+        let Some(new) = reader.take(if pending.is_empty() { REST } else { RETRY }) else { return };
+        pending.extend(new);
+        if pending.is_empty() {
             continue;
         }
-        let result = write(client, node, &wanted);
+        let result = write(client, node, &pending);
         match (&result, works) {
             (Err(error), true) => {
                 tracing::warn!(error = %with_causes(error), %node, "WireGuard's public key cannot be written to the node; trying again");
@@ -73,7 +70,7 @@ fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
         }
         works = result.is_ok();
         if works {
-            wanted.clear();
+            pending.clear();
         }
     }
 }
@@ -84,16 +81,16 @@ fn follow(client: &Client, node: &Hostname, told: &Opened<Keys>) {
 /// # Errors
 /// If the API server refuses.
 pub fn write(client: &Client, node: &Hostname, keys: &Keys) -> Result<(), ApiError> {
-    let there = match client.get(ApiResource::NODES, "", node.as_str()) {
+    let object = match client.get(ApiResource::NODES, "", node.as_str()) {
         Err(error) if error.is_not_found() && keys.values().all(String::is_empty) => return Ok(()),
-        there => there?,
+        object => object?,
     };
-    let said = there.pointer("/metadata/annotations");
-    let said = |name: &str| said.and_then(|said| said.get(name)?.as_str()).unwrap_or_default();
+    let annotations = object.pointer("/metadata/annotations");
+    let value_of = |name: &str| annotations.and_then(|annotations| annotations.get(name)?.as_str()).unwrap_or_default();
     let changes: Map<String, Value> = keys
         .iter()
         .map(|(family, key)| (annotation(*family), key.as_str()))
-        .filter(|(name, key)| said(name) != *key)
+        .filter(|(name, key)| value_of(name) != *key)
         .map(|(name, key)| (name.to_owned(), if key.is_empty() { Value::Null } else { key.into() }))
         .collect();
     if changes.is_empty() {

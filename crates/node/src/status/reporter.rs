@@ -17,7 +17,6 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Number of delays between two comparisons of the datastore with the desired status.
 const DELAYS_BETWEEN_COMPARISONS: u32 = 180;
 
-/// The least time between two attempts to write a public key.
 const KEY_RETRY: Duration = Duration::from_secs(2);
 
 /// Settings of status reports.
@@ -104,15 +103,12 @@ pub struct Reporter {
     settings: StatusSettings,
     started: Instant,
     next_process: Option<Instant>,
-    /// Status of a driver's process, until it is written.
     process_status: Option<ProcessStatus>,
-    /// Whether a report of the process has been written.
     reported: bool,
     /// Keys that the node's resource may not have yet.
     wireguard_keys: BTreeMap<Family, String>,
     next_key: Instant,
-    /// Desired status of each endpoint, by path.
-    wanted: BTreeMap<String, EndpointStatus>,
+    desired: BTreeMap<String, EndpointStatus>,
     /// The paths that are to be written, each once.
     queue: VecDeque<String>,
     next_write: Instant,
@@ -120,8 +116,7 @@ pub struct Reporter {
     next_comparison: Option<Instant>,
 }
 
-/// Returns a time after this pause, up to a tenth later, so that nodes which started together do
-/// not write together.
+/// Returns a time after this pause, up to a tenth later, so that nodes which started together do not write together.
 fn after(now: Instant, pause: Duration, chance: f64) -> Instant {
     now + pause + pause.mul_f64(chance.clamp(0.0, 1.0) / 10.0)
 }
@@ -138,7 +133,7 @@ impl Reporter {
             reported: false,
             wireguard_keys: BTreeMap::new(),
             next_key: now,
-            wanted: BTreeMap::new(),
+            desired: BTreeMap::new(),
             queue: VecDeque::new(),
             next_write: now,
             next_comparison: None,
@@ -154,14 +149,13 @@ impl Reporter {
         };
         self.settings = settings;
         self.wireguard_keys.clear();
-        self.wanted.clear();
+        self.desired.clear();
         self.queue.clear();
         self.next_comparison = None;
     }
 
-    /// Takes the status of a driver's process, which replaces this process's own report. Only the
-    /// last one counts, and is written once (`handleProcessStatusUpdate` of
-    /// `felix/daemon/daemon.go`).
+    /// Takes the status of a driver's process, which replaces this process's own report. Only the last one counts, and
+    /// is written once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
     pub fn on_process_status(&mut self, sign: ProcessStatus) {
         self.process_status = Some(sign);
     }
@@ -182,16 +176,15 @@ impl Reporter {
             StatusChange::Host(name, status) => (path::host_endpoint_status(host, name), *status),
         };
         let before = match status {
-            Some(status) => self.wanted.insert(path.clone(), status),
-            None => self.wanted.remove(&path),
+            Some(status) => self.desired.insert(path.clone(), status),
+            None => self.desired.remove(&path),
         };
         if before != status {
             self.enqueue(path);
         }
     }
 
-    /// All updates so far are in force: statuses of other endpoints in the datastore are out of
-    /// date.
+    /// All updates so far are in force: statuses of other endpoints in the datastore are out of date.
     pub fn in_force(&mut self, now: Instant) {
         self.next_comparison.get_or_insert(now);
     }
@@ -240,7 +233,7 @@ impl Reporter {
         }
         let path = self.queue.front()?.clone();
         self.next_write = after(now, delay, chance);
-        let status = self.wanted.get(&path).copied();
+        let status = self.desired.get(&path).copied();
         Some(Job::Endpoint { path, status })
     }
 
@@ -260,7 +253,7 @@ impl Reporter {
         match (job, outcome) {
             (Job::Process { .. }, JobResult::Written) => self.reported = true,
             (Job::Endpoint { path, status }, JobResult::Written)
-                if self.queue.front() == Some(path) && self.wanted.get(path) == status.as_ref() =>
+                if self.queue.front() == Some(path) && self.desired.get(path) == status.as_ref() =>
             {
                 self.queue.pop_front();
             }
@@ -269,21 +262,21 @@ impl Reporter {
             {
                 self.wireguard_keys.remove(family);
             }
-            (Job::Compare { .. }, JobResult::Read(there)) => self.compare(&there),
+            (Job::Compare { .. }, JobResult::Read(stored)) => self.compare(&stored),
             _ => {}
         }
     }
 
-    fn compare(&mut self, there: &[(String, String)]) {
-        let said = |text: &str| {
+    fn compare(&mut self, stored: &[(String, String)]) {
+        let status_in = |text: &str| {
             let value: Value = serde_json::from_str(text).ok()?;
             value.get("status")?.as_str().map(str::to_owned)
         };
-        let mut missing: BTreeSet<&String> = self.wanted.keys().collect();
+        let mut missing: BTreeSet<&String> = self.desired.keys().collect();
         let mut wrong = Vec::new();
-        for (path, text) in there {
+        for (path, text) in stored {
             missing.remove(path);
-            if said(text).as_deref() != self.wanted.get(path).map(|status| status.as_str()) {
+            if status_in(text).as_deref() != self.desired.get(path).map(|status| status.as_str()) {
                 wrong.push(path.clone());
             }
         }

@@ -10,9 +10,9 @@ use tortie_protocol::status_file;
 
 #[cfg(feature = "kubernetes")]
 use super::NodeKeyWriter;
-use super::{FileNews, FileWriter};
+use super::{FileUpdate, FileWriter};
 #[cfg(feature = "etcd")]
-use super::{StatusNews, StatusWriter};
+use super::{StatusUpdate, StatusWriter};
 use crate::engine::{Observer, Progress};
 
 /// Writers of status.
@@ -49,63 +49,62 @@ pub struct StatusReports {
     writers: StatusWriters,
     /// Contents of endpoints' files, until the updates from which they follow are in force.
     texts: BTreeMap<WorkloadEndpointId, Option<String>>,
-    /// Whether it has been reported that everything is in force.
-    told: bool,
+    reported_in_force: bool,
 }
 
 impl StatusReports {
     /// Reports to these.
     #[must_use]
     pub fn new(writers: StatusWriters) -> Self {
-        Self { writers, texts: BTreeMap::new(), told: false }
+        Self { writers, texts: BTreeMap::new(), reported_in_force: false }
     }
 
-    fn tell_files(&mut self, progress: &Progress, is_in_force: bool) {
+    fn send_to_files(&mut self, progress: &Progress, is_in_force: bool) {
         let Some(files) = &self.writers.files else { return };
-        let mut news = Vec::new();
+        let mut updates = Vec::new();
         for change in &progress.statuses {
             let StatusChange::Workload(id, status) = change else { continue };
-            news.extend(self.texts.remove(id).map(|text| FileNews::Endpoint(id.clone(), text)));
-            news.push(FileNews::Status(id.clone(), *status == Some(EndpointStatus::Up)));
+            updates.extend(self.texts.remove(id).map(|text| FileUpdate::Endpoint(id.clone(), text)));
+            updates.push(FileUpdate::Status(id.clone(), *status == Some(EndpointStatus::Up)));
         }
         if progress.done {
-            news.extend(mem::take(&mut self.texts).into_iter().map(|(id, text)| FileNews::Endpoint(id, text)));
+            updates.extend(mem::take(&mut self.texts).into_iter().map(|(id, text)| FileUpdate::Endpoint(id, text)));
         }
         if is_in_force {
-            news.push(FileNews::InForce);
+            updates.push(FileUpdate::InForce);
         }
-        if !news.is_empty() {
-            files.tell(news);
+        if !updates.is_empty() {
+            files.send(updates);
         }
     }
 
     #[cfg(feature = "etcd")]
-    fn tell_datastore(&self, progress: &Progress, is_in_force: bool) {
+    fn send_to_datastore(&self, progress: &Progress, is_in_force: bool) {
         let Some(writer) = &self.writers.datastore else { return };
         if !progress.statuses.is_empty() {
-            writer.tell(StatusNews::Changes(progress.statuses.clone()));
+            writer.send(StatusUpdate::Changes(progress.statuses.clone()));
         }
         if let Some(sign) = &progress.process_status {
-            writer.tell(StatusNews::ProcessStatus(sign.clone()));
+            writer.send(StatusUpdate::ProcessStatus(sign.clone()));
         }
         if is_in_force {
-            writer.tell(StatusNews::InForce);
+            writer.send(StatusUpdate::InForce);
         }
     }
 
     /// Sends keys to the writer of the node's keys; logs them if there is none.
-    fn tell_keys(&self, progress: &Progress) {
+    fn send_keys(&self, progress: &Progress) {
         #[cfg(feature = "etcd")]
         if let Some(writer) = &self.writers.datastore {
             for (family, key) in &progress.wireguard_keys {
-                writer.tell(StatusNews::WireguardKey(*family, key.clone()));
+                writer.send(StatusUpdate::WireguardKey(*family, key.clone()));
             }
             return;
         }
         #[cfg(feature = "kubernetes")]
         if let Some(writer) = &self.writers.node {
             for (family, key) in &progress.wireguard_keys {
-                writer.tell(*family, key.clone());
+                writer.send(*family, key.clone());
             }
             return;
         }
@@ -131,11 +130,11 @@ impl Observer for StatusReports {
     }
 
     fn on_progress(&mut self, progress: &Progress, has_enforced: bool) {
-        let is_in_force = has_enforced && !self.told;
-        self.told |= is_in_force;
-        self.tell_files(progress, is_in_force);
+        let is_in_force = has_enforced && !self.reported_in_force;
+        self.reported_in_force |= is_in_force;
+        self.send_to_files(progress, is_in_force);
         #[cfg(feature = "etcd")]
-        self.tell_datastore(progress, is_in_force);
-        self.tell_keys(progress);
+        self.send_to_datastore(progress, is_in_force);
+        self.send_keys(progress);
     }
 }

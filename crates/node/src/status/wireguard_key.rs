@@ -5,7 +5,6 @@ use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_model::{Family, Hostname};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 
-/// Maximum number of attempts if other writers are faster.
 const TRIES: usize = 3;
 
 /// Writes a key into the resource of a node, or removes it if it is empty. An equal key is not written.
@@ -20,11 +19,11 @@ pub fn write(store: &dyn ResourceStore, host: &Hostname, family: Family, key: &s
     let node = ResourceKey::new(ResourceKind::Node, "", host.as_str())?;
     let mut conflict = None;
     for _ in 0..TRIES {
-        let there = match store.get(&node) {
+        let stored = match store.get(&node) {
             Err(StoreError::NotFound(_)) if key.is_empty() => return Ok(()),
-            there => there?,
+            stored => stored?,
         };
-        let mut object = there.object;
+        let mut object = stored.object;
         let status = object
             .as_object_mut()
             .and_then(|node| node.entry("status").or_insert_with(|| Value::Object(Map::new())).as_object_mut());
@@ -38,7 +37,7 @@ pub fn write(store: &dyn ResourceStore, host: &Hostname, family: Family, key: &s
             "" => status.shift_remove(field),
             key => status.insert(field.to_owned(), key.into()),
         };
-        match store.update(&node, object, there.revision) {
+        match store.update(&node, object, stored.revision) {
             Err(error @ StoreError::Conflict { .. }) => conflict = Some(error),
             result => return result.map(drop),
         }

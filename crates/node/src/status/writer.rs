@@ -10,20 +10,19 @@ use tortie_datastore::store::StoreError;
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdPace, EtcdStore};
 use tortie_model::with_causes;
 
-use super::mailbox::{Mailbox, Opened, mailbox};
-use super::news::{News, StatusNews};
+use super::mailbox::{Mailbox, MailboxReader, mailbox};
 use super::reporter::{Job, JobResult, Reporter};
+use super::updates::{PendingUpdates, StatusUpdate};
 use super::wireguard_key;
 
 /// Timeout of a write (`felix/statusrep/status_reporter.go`).
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest wait of the thread.
 const REST: Duration = Duration::from_secs(60);
 
 /// Sends events to the thread that writes. The thread ends when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct StatusWriter {
-    news: Mailbox<News>,
+    mailbox: Mailbox<PendingUpdates>,
 }
 
 impl StatusWriter {
@@ -34,24 +33,24 @@ impl StatusWriter {
     pub fn start(config: &EtcdConfig) -> io::Result<Self> {
         let pace = EtcdPace { connect: PATIENCE, request: PATIENCE, ..config.pace };
         let store = EtcdStore::new(EtcdConfig { pace, ..config.clone() })?;
-        let (news, told) = mailbox();
-        thread::Builder::new().name("status".into()).spawn(move || write(&store, &told))?;
-        Ok(Self { news })
+        let (mailbox, reader) = mailbox();
+        thread::Builder::new().name("status".into()).spawn(move || write(&store, &reader))?;
+        Ok(Self { mailbox })
     }
 
     /// Sends an event. Never blocks; of each endpoint only the latest is kept until it is written.
-    pub fn tell(&self, news: StatusNews) {
-        self.news.put(|waiting| waiting.add(news));
+    pub fn send(&self, update: StatusUpdate) {
+        self.mailbox.put(|waiting| waiting.add(update));
     }
 }
 
-fn write(store: &EtcdStore, told: &Opened<News>) {
+fn write(store: &EtcdStore, reader: &MailboxReader<PendingUpdates>) {
     // Nothing can be written before the first session begins.
     let mut reporter = loop {
-        let Some(news) = told.take(REST) else { return };
-        if let Some(settings) = news.begin.clone() {
+        let Some(pending) = reader.take(REST) else { return };
+        if let Some(settings) = pending.begin.clone() {
             let mut reporter = Reporter::new(settings, Instant::now());
-            tell(&mut reporter, news);
+            pass_to(&mut reporter, pending);
             break reporter;
         }
     };
@@ -71,24 +70,23 @@ fn write(store: &EtcdStore, told: &Opened<News>) {
             }
         }
         let rest = reporter.wake_at().map_or(REST, |at| at.saturating_duration_since(Instant::now()));
-        let Some(mut news) = told.take(rest) else { return };
-        if let Some(settings) = news.begin.take() {
+        let Some(mut pending) = reader.take(rest) else { return };
+        if let Some(settings) = pending.begin.take() {
             reporter.begin(settings, Instant::now());
         }
-        tell(&mut reporter, news);
+        pass_to(&mut reporter, pending);
     }
 }
 
-/// Passes on all events but the beginning of a session.
-fn tell(reporter: &mut Reporter, news: News) {
-    news.changes.values().for_each(|change| reporter.change(change));
-    for (family, key) in news.wireguard_keys {
+fn pass_to(reporter: &mut Reporter, pending: PendingUpdates) {
+    pending.changes.values().for_each(|change| reporter.change(change));
+    for (family, key) in pending.wireguard_keys {
         reporter.on_wireguard_key(family, key);
     }
-    if let Some(sign) = news.process_status {
+    if let Some(sign) = pending.process_status {
         reporter.on_process_status(sign);
     }
-    if news.in_force {
+    if pending.in_force {
         reporter.in_force(Instant::now());
     }
 }
@@ -108,11 +106,11 @@ fn carry_out(store: &EtcdStore, job: &Job) -> Result<JobResult, StoreError> {
             store.delete_text(path)?;
         }
         Job::Compare { prefixes } => {
-            let mut there = Vec::new();
+            let mut stored = Vec::new();
             for prefix in prefixes {
-                there.extend(store.list_texts(prefix)?);
+                stored.extend(store.list_texts(prefix)?);
             }
-            return Ok(JobResult::Read(there));
+            return Ok(JobResult::Read(stored));
         }
     }
     Ok(JobResult::Written)

@@ -7,10 +7,10 @@ use tortie_model::desired::DesiredUpdate;
 
 use super::{Message, messages};
 
-/// `update` as a `felix.ToDataplane` message in protobuf JSON: names as in the protocol file, default values left out,
-/// 64-bit numbers as strings, enumerations by name.
+/// Returns `update` as a `felix.ToDataplane` message in protobuf JSON: names as in the protocol
+/// file, default values omitted, 64-bit numbers as strings, enumerations by name.
 ///
-/// `None` for [`DesiredUpdate::DatastoreNotReady`], which the protocol has no message for.
+/// `None` for [`DesiredUpdate::DatastoreNotReady`], for which the protocol has no message.
 #[must_use]
 pub fn to_json(update: &DesiredUpdate, sequence_number: u64) -> Option<Value> {
     let mut json = Json::default();

@@ -17,9 +17,10 @@ use super::rule::rule;
 use super::rule_id::{RuleIdSeed, rule_ids};
 use super::{Message, routes};
 
-/// Fills in the envelope; `false` if the protocol has no message for `update`.
+/// Writes the envelope; `false` if the protocol has no message for `update`.
 pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequence_number: u64) -> bool {
-    // The envelope's number lies between those of the payloads. Parsers take fields in any order, so it goes first.
+    // The number of this envelope field lies between those of the payloads. Parsers accept fields
+    // in any order, so it comes first.
     m.long(15, "sequence_number", sequence_number.cast_signed());
     match update {
         DesiredUpdate::DatastoreNotReady => return false,
@@ -246,7 +247,7 @@ fn qos_controls<M: Message>(m: &mut M, qos: &QosControls) {
     }
 }
 
-/// The endpoint's own value, unless there are others in its place.
+/// Writes the DSCP value of the endpoint, or the policies that replace it.
 fn qos_policies<M: Message>(m: &mut M, number: u32, dscp: Option<u8>, others: &[QosPolicy]) {
     let own = dscp.filter(|_| others.is_empty()).map(|dscp| ("", i32::from(dscp)));
     let all = own.into_iter().chain(others.iter().map(|policy| (&*policy.destination, policy.dscp)));

@@ -1,4 +1,4 @@
-//! Routes and the ends of VXLAN tunnels.
+//! Routes and VXLAN tunnel endpoints.
 
 use tortie_model::desired::{PoolType, Route, RouteTypes, Vtep};
 use tortie_model::{Cidr, Hostname};
@@ -33,7 +33,8 @@ pub(super) fn route<M: Message>(m: &mut M, dst: Cidr, route: &Route) {
         });
     }
     m.flag(11, "borrowed", route.borrowed);
-    // An enumeration in the protocol file, but a sum of its values is none of them and has no name.
+    // The protocol file declares an enumeration, but a combination of several values is not a
+    // declared value and has no name.
     let bits = i64::from(route.types.bits());
     match RouteTypes::NAMES.iter().find(|(kind, _)| *kind == route.types) {
         Some((_, name)) => m.choice(12, "types", (bits, name)),

@@ -8,7 +8,7 @@ use tortie_selector::Selector;
 
 use super::Message;
 
-/// Fills in everything but the rule id.
+/// Writes all fields except the rule id.
 pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     let (rule, sets) = (view.rule, view.sets);
     let (src, dst) = (&rule.source, &rule.destination);
@@ -92,7 +92,7 @@ fn ports<M: Message>(m: &mut M, number: u32, name: &'static str, ports: impl Ite
     });
 }
 
-/// A code without a type is lost, as in the original.
+/// Writes an ICMP type and code. As in Felix, a code without a type is lost.
 fn icmp<M: Message>(m: &mut M, fields: [(u32, &'static str); 2], icmp_type: Option<u8>, code: Option<u8>) {
     let [(type_number, type_name), (both_number, both_name)] = fields;
     match (icmp_type, code) {

@@ -11,14 +11,15 @@ use tortie_model::{Direction, PolicyId, ProfileName};
 use super::rule::rule;
 use super::wire::Wire;
 
-/// Sixteen characters are 96 bits, enough against collisions and short enough for a log prefix.
+/// Length of a rule id: 16 characters hold 96 bits, which is enough against collisions and short
+/// enough for a log prefix.
 const LENGTH: usize = 16;
 
-/// Where a list of rules belongs; it seeds the ids of the rules.
+/// Owner of a list of rules; the seed of the rule ids.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RuleIdSeed<'a> {
-    /// One direction of a policy. Only the name counts, so that policies of one name in different namespaces share ids,
-    /// as they do in Felix.
+    /// One direction of a policy. As in Felix, only the name of the policy is used, so policies
+    /// with the same name in different namespaces share ids.
     Policy(&'a PolicyId, Direction),
     /// One direction of a profile.
     Profile(&'a ProfileName, Direction),
@@ -37,7 +38,8 @@ impl fmt::Display for RuleIdSeed<'_> {
     }
 }
 
-/// The id of each rule, in order. An id depends on the seed, the rule, and all rules before it.
+/// Returns the ids of the rules, in order. An id depends on the seed, the rule, and all rules
+/// before it.
 pub(super) fn rule_ids(rules: &Rules, seed: RuleIdSeed<'_>) -> Vec<String> {
     let mut hash = Sha224::digest(seed.to_string());
     rules

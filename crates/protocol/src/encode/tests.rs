@@ -42,9 +42,9 @@ fn members_print_as_text() {
     assert_eq!(json["ipset_delta_update"], expected);
 }
 
-/// Ids as the original computes them for the profiles that it does not know.
+/// The expected ids are those of Felix for unknown profiles.
 #[test]
-fn rule_ids_are_the_originals() {
+fn rule_ids_match_felix() {
     let name = ProfileName::new("prof-missing");
     assert_eq!(rule_ids(&denies(), RuleIdSeed::Profile(&name, Direction::Ingress)), ["6LGosV28VFRfSdmm"]);
     assert_eq!(rule_ids(&denies(), RuleIdSeed::Profile(&name, Direction::Egress)), ["Z5gY86OrLYox_ui8"]);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{FrameError, FrameReader, MAX_FRAME, write_frame};
 
-/// Gives out a few bytes at a time and is interrupted now and then, as a pipe.
+/// A reader that, like a pipe, returns a few bytes at a time and is interrupted now and then.
 struct Pipe<'a> {
     bytes: &'a [u8],
     chunk: usize,
@@ -50,25 +50,25 @@ fn an_end_between_messages_is_no_error_and_one_inside_is() {
         };
         match (end, result) {
             (0, Ok(0)) | (11, Ok(1)) | (19, Ok(2)) => {}
-            (1..8, Err(FrameError::Truncated { got, wanted: 8, .. })) => assert_eq!(got, end as u64),
-            (8..11, Err(FrameError::Truncated { got, wanted: 3, .. })) => assert_eq!(got, end as u64 - 8),
-            (12..19, Err(FrameError::Truncated { got, wanted: 8, .. })) => assert_eq!(got, end as u64 - 11),
+            (1..8, Err(FrameError::Truncated { got, expected: 8, .. })) => assert_eq!(got, end as u64),
+            (8..11, Err(FrameError::Truncated { got, expected: 3, .. })) => assert_eq!(got, end as u64 - 8),
+            (12..19, Err(FrameError::Truncated { got, expected: 8, .. })) => assert_eq!(got, end as u64 - 11),
             other => panic!("{other:?}"),
         }
     }
 }
 
 #[test]
-fn what_is_announced_is_not_allocated() {
+fn announced_lengths_are_not_allocated() {
     let mut stream = MAX_FRAME.to_le_bytes().to_vec();
     stream.extend([7; 100]);
     let mut reader = FrameReader::new(stream.as_slice());
-    assert!(matches!(reader.next_frame(), Err(FrameError::Truncated { got: 100, wanted: MAX_FRAME, .. })));
+    assert!(matches!(reader.next_frame(), Err(FrameError::Truncated { got: 100, expected: MAX_FRAME, .. })));
     assert!(reader.buffer.capacity() < 10_000, "{}", reader.buffer.capacity());
 }
 
 #[test]
-fn too_long_is_refused_before_it_is_read() {
+fn an_oversized_message_is_refused_before_it_is_read() {
     for length in [11, MAX_FRAME, u64::MAX] {
         let stream = length.to_le_bytes();
         let mut reader = FrameReader::with_limit(stream.as_slice(), 10);
@@ -77,7 +77,7 @@ fn too_long_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn memory_of_a_large_message_is_given_back() {
+fn memory_of_a_large_message_is_released() {
     let stream = written(&[vec![1; 3 << 20], vec![2; 10]]);
     let mut reader = FrameReader::new(stream.as_slice());
     assert_eq!(reader.next_frame().unwrap().unwrap().len(), 3 << 20);
@@ -87,7 +87,7 @@ fn memory_of_a_large_message_is_given_back() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_frames_are_read_back(
         messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..10),
         chunk in 1usize..20,
     ) {

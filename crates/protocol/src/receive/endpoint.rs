@@ -63,10 +63,10 @@ fn workload(mut message: felix::WorkloadEndpoint) -> Result<WorkloadEndpointStat
     let computed = computed(&mut message)?;
     let endpoint = WorkloadEndpoint {
         state: if message.state == "active" { AdminState::Active } else { AdminState::Inactive },
-        // One that cannot be used counts as none, so that the other endpoints do not suffer.
+        // An invalid name counts as no interface, so that other endpoints are not affected.
         iface: message.name.parse().ok(),
-        // Addresses of other lengths than an Ethernet interface has, which the original's parser takes as well, count as
-        // none: only static ARP entries depend on them.
+        // Felix's parser also accepts MAC addresses of other lengths than Ethernet's. They count as
+        // none here: only static ARP entries depend on them.
         mac: message.mac.parse().ok(),
         profiles: profiles(message.profile_ids),
         ipv4_nets: all("ipv4_nets", &message.ipv4_nets)?,
@@ -125,12 +125,13 @@ fn nats(field: &'static str, messages: &[felix::NatInfo]) -> Result<Box<[NatMapp
     messages.iter().map(mapping).collect()
 }
 
-/// The value of the first policy is that of the endpoint, whatever its destination: dataplanes look at no other.
+/// Returns the DSCP value of the first policy, regardless of its destination: dataplanes use no
+/// other one.
 fn dscp(policies: &[felix::QoSPolicy]) -> Result<Option<u8>, Flaw> {
     policies.first().map(|policy| number("qos_policies", policy.dscp)).transpose()
 }
 
-/// The policies, if they say more than a DSCP value.
+/// Returns the policies if a single DSCP value does not express them.
 fn qos_policies(policies: Vec<felix::QoSPolicy>) -> Box<[QosPolicy]> {
     if matches!(&policies[..], [] | [_]) && policies.iter().all(|policy| policy.destination.is_empty()) {
         return [].into();

@@ -1,4 +1,4 @@
-//! What can be wrong with a message that is valid protobuf.
+//! Errors in messages that are valid protobuf.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use tortie_model::parse_address;
 
-/// As much of a value as an error message shows.
+/// Maximum number of characters of a value in an error message.
 const SHOWN: usize = 100;
 
-/// An object of a message that says something that is not understood.
+/// An invalid object in a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {flaw}")]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub struct Unusable {
     flaw: Flaw,
 }
 
-/// A field that is not understood.
+/// A missing or invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Flaw {
     #[error("{0} is missing")]
@@ -27,12 +27,12 @@ pub(super) enum Flaw {
     Bad { field: &'static str, value: String },
 }
 
-/// Names the object of a flaw.
+/// Adds the object to a flaw.
 pub(super) fn in_object(object: impl Display) -> impl FnOnce(Flaw) -> Unusable {
     move |flaw| Unusable { object: object.to_string(), flaw }
 }
 
-/// A value that is not understood.
+/// Returns the flaw for an invalid value.
 pub(super) fn bad(field: &'static str, value: impl Display) -> Flaw {
     let mut value = value.to_string();
     if let Some((end, _)) = value.char_indices().nth(SHOWN) {
@@ -42,32 +42,32 @@ pub(super) fn bad(field: &'static str, value: impl Display) -> Flaw {
     Flaw::Bad { field, value }
 }
 
-/// Something that has to be there.
+/// Returns a required value.
 pub(super) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Flaw> {
     value.ok_or(Flaw::Missing(field))
 }
 
-/// A text in the form of `T`.
+/// Parses a text as `T`.
 pub(super) fn parsed<T: FromStr>(field: &'static str, text: &str) -> Result<T, Flaw> {
     text.parse().map_err(|_| bad(field, text))
 }
 
-/// An IP address, as Go reads it.
+/// Parses an IP address with Go's syntax.
 pub(super) fn address(field: &'static str, text: &str) -> Result<IpAddr, Flaw> {
     parse_address(text).ok_or_else(|| bad(field, text))
 }
 
-/// Texts in the form of `T`.
+/// Parses texts as `T`.
 pub(super) fn all<T: FromStr, C: FromIterator<T>>(field: &'static str, texts: &[String]) -> Result<C, Flaw> {
     texts.iter().map(|text| parsed(field, text)).collect()
 }
 
-/// IP addresses, as Go reads them.
+/// Parses IP addresses with Go's syntax.
 pub(super) fn addresses(field: &'static str, texts: &[String]) -> Result<Box<[IpAddr]>, Flaw> {
     texts.iter().map(|text| address(field, text)).collect()
 }
 
-/// A number in the range of `T`.
+/// Converts a number to `T`.
 pub(super) fn number<T: TryFrom<i32>>(field: &'static str, number: i32) -> Result<T, Flaw> {
     T::try_from(number).map_err(|_| bad(field, number))
 }

@@ -1,4 +1,4 @@
-//! What messages to the driver mean.
+//! Messages to the driver, converted to the model.
 
 mod endpoint;
 mod flaw;
@@ -22,34 +22,36 @@ use crate::felix::to_dataplane::Payload;
 pub use flaw::Unusable;
 use flaw::in_object;
 
-/// What a message to the driver means.
+/// A message to the driver in terms of the model.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::exhaustive_enums, reason = "a dataplane must know them all")]
+#[allow(clippy::exhaustive_enums, reason = "a dataplane must handle every variant")]
 pub enum Received {
-    /// A change of what the node must enforce. Never [`DesiredUpdate::Config`].
+    /// A change of the desired state. Never [`DesiredUpdate::Config`].
     Update(DesiredUpdate),
-    /// The configuration, of all sources.
+    /// The configuration from all sources.
     Config(felix::ConfigUpdate),
-    /// A policy or profile that says something that is not understood. The update holds one of the same identity that
-    /// denies everything.
+    /// A policy or profile with an invalid field. It fails closed: the update contains a policy or
+    /// profile of the same identity that denies everything.
     Denied {
-        /// What is to be enforced in its place.
+        /// The update to enforce.
         update: DesiredUpdate,
-        /// What is wrong.
+        /// The invalid field.
         why: Unusable,
     },
-    /// A message of a kind that this version of the protocol does not know, or of none.
+    /// A message without a payload, or with a payload that this version of the protocol does not
+    /// know.
     Unknown,
 }
 
-/// A message that cannot be taken. Whoever goes on after one no longer has what the peer believes it has.
+/// A message that cannot be used. If the receiver continues after it, its state differs from the
+/// state that the sender assumes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// It is no protobuf of this message.
+    /// The bytes are not a protobuf message of this type.
     #[error("not a ToDataplane message")]
     NotProtobuf(#[from] prost::DecodeError),
-    /// Something other than a policy or profile says what is not understood.
+    /// An object other than a policy or profile has an invalid field.
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
@@ -57,20 +59,20 @@ pub enum ReceiveError {
 /// Parses a serialised `felix.ToDataplane`, without framing.
 ///
 /// # Errors
-/// [`ReceiveError::NotProtobuf`] if it is none.
+/// [`ReceiveError::NotProtobuf`] if the bytes are not such a message.
 pub fn decode(bytes: &[u8]) -> Result<felix::ToDataplane, ReceiveError> {
     Ok(felix::ToDataplane::decode(bytes)?)
 }
 
-/// Reads a serialised `felix.ToDataplane`, without framing: [`decode`], and what it means.
+/// Parses a serialised `felix.ToDataplane`, without framing, and converts it to the model.
 ///
 /// # Errors
-/// [`ReceiveError`] if the message cannot be taken.
+/// [`ReceiveError`] if the message cannot be used.
 pub fn receive(bytes: &[u8]) -> Result<Received, ReceiveError> {
     Ok(decode(bytes)?.try_into()?)
 }
 
-/// The datastore's part of a configuration.
+/// Returns the part of a configuration that comes from the datastore.
 #[must_use]
 pub fn datastore_config(config: &felix::ConfigUpdate) -> ConfigUpdate {
     let of = |source: ConfigSource| -> BTreeMap<Arc<str>, Arc<str>> {
@@ -129,12 +131,12 @@ impl TryFrom<felix::ToDataplane> for Received {
     }
 }
 
-/// Shared texts.
+/// Converts texts to shared ones.
 fn texts(texts: Vec<String>) -> Box<[Arc<str>]> {
     texts.into_iter().map(Arc::from).collect()
 }
 
-/// A name that is not there if it is empty.
+/// Returns a name; `None` for an empty text.
 fn name(text: String) -> Option<Arc<str>> {
     (!text.is_empty()).then(|| text.into())
 }

@@ -1,4 +1,5 @@
-//! Nodes, pools, services, and what else passes through.
+//! Nodes, pools, services, namespaces, service accounts, `WireGuard` peers, BGP configuration and
+//! encapsulation.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -9,7 +9,7 @@ use super::flaw::{Flaw, Unusable, required};
 use super::rule::rules;
 use super::{Received, felix, in_object, name};
 
-/// The hint that a policy is to be programmed on every node (`api/pkg/apis/projectcalico/v3`).
+/// Performance hint that the policy is needed on every node (`api/pkg/apis/projectcalico/v3`).
 const NEEDED_ON_EVERY_NODE: &str = "AssumeNeededOnEveryNode";
 
 pub(super) fn policy_id(id: felix::PolicyId) -> PolicyId {
@@ -64,10 +64,10 @@ fn received(update: DesiredUpdate, why: Option<Unusable>) -> Received {
     }
 }
 
-/// The rules of one direction, alone and with their sets.
+/// The rules of one direction, without and with their IP sets.
 type OneWay = (Arc<[Rule]>, Rules);
 
-/// Rules that deny everything in place of those that are not understood.
+/// Returns the rules, or rules that deny everything and the reason if a rule is invalid.
 #[expect(clippy::expect_used, reason = "a denial of everything needs no set")]
 fn or_denying(both: Result<(OneWay, OneWay), Flaw>, object: &str) -> ((OneWay, OneWay), Option<Unusable>) {
     let denying = || -> OneWay {

@@ -1,4 +1,4 @@
-//! Routes and the ends of VXLAN tunnels.
+//! Routes and VXLAN tunnel endpoints.
 
 use std::net::IpAddr;
 
@@ -64,7 +64,7 @@ pub(super) fn vtep_remove(message: felix::VxlanTunnelEndpointRemove) -> DesiredU
     DesiredUpdate::VtepRemove(Hostname::new(message.node))
 }
 
-/// One family's part; a family without any of its fields is not there.
+/// Returns the addresses of one family; `None` if all of its fields are empty.
 fn vtep_addresses(fields: [(&'static str, &String); 3]) -> Result<Option<VtepAddresses>, Flaw> {
     if fields.iter().all(|(_, text)| text.is_empty()) {
         return Ok(None);

@@ -13,7 +13,7 @@ use tortie_model::{
 use super::flaw::{Flaw, all, bad, number, parsed, required};
 use super::{felix, texts};
 
-/// The rules of one direction, alone and with their sets.
+/// Converts the rules of one direction; returns them without and with their IP sets.
 pub(super) fn rules(messages: Vec<felix::Rule>) -> Result<(Arc<[Rule]>, Rules), Flaw> {
     let both: Vec<(Rule, RuleSets)> = messages.into_iter().map(rule).collect::<Result<_, _>>()?;
     let (rules, sets): (Vec<_>, Vec<_>) = both.into_iter().unzip();
@@ -123,7 +123,8 @@ fn sets(message: felix::Rule) -> RuleSets {
     }
 }
 
-/// The words that the original's rule renderer knows (`felix/rules/policy.go`).
+/// Converts an action. The accepted words are those of Felix's rule renderer
+/// (`felix/rules/policy.go`).
 fn action(text: &str) -> Result<RuleAction, Flaw> {
     Ok(match text {
         "" => RuleAction::Unspecified,
@@ -172,7 +173,7 @@ fn service(name: String, namespace: String) -> Option<Box<NamespacedName>> {
     (!name.is_empty() || !namespace.is_empty()).then(|| NamespacedName::new(namespace, name).into())
 }
 
-/// A selector as the user wrote it; empty if there is none.
+/// Parses a selector in its original spelling; `None` for an empty text.
 fn selector<S: FromStr>(field: &'static str, text: &str) -> Result<Option<S>, Flaw> {
     if text.is_empty() { Ok(None) } else { parsed(field, text).map(Some) }
 }

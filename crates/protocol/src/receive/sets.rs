@@ -27,8 +27,8 @@ pub(super) fn update(update: &felix::IpSetUpdate) -> Result<DesiredUpdate, Unusa
     read().map(DesiredUpdate::IpSet).map_err(in_object(format_args!("IP set {}", update.id)))
 }
 
-/// The type of the set is not in the message; members with ports have a comma. A change of nothing counts as one of
-/// networks.
+/// Converts a delta. The message does not contain the type of the set; members with ports contain a
+/// comma. An empty delta counts as one of networks.
 pub(super) fn delta(update: &felix::IpSetDeltaUpdate) -> Result<DesiredUpdate, Unusable> {
     let read = || -> Result<IpSetDelta, Flaw> {
         let texts = [&update.added_members, &update.removed_members];
@@ -47,7 +47,8 @@ pub(super) fn remove(remove: felix::IpSetRemove) -> DesiredUpdate {
     DesiredUpdate::IpSetRemove(IpSetId::new(remove.id))
 }
 
-/// What is in both lists is removed: the original adds first (`felix/dataplane/linux/ipsets_mgr.go`).
+/// Parses the added and removed members. A member in both lists is removed, because Felix adds
+/// before it removes (`felix/dataplane/linux/ipsets_mgr.go`).
 fn change<T: Ord>(texts: [&Vec<String>; 2], read: fn(&str) -> Result<T, Flaw>) -> Result<[Vec<T>; 2], Flaw> {
     let [added, removed] = texts;
     let removed = sorted(removed, read)?;

@@ -21,7 +21,7 @@ fn policy(rules: Vec<felix::Rule>) -> Payload {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded(update in arbitrary::update(), number in any::<u64>()) {
+    fn encoded_messages_are_decoded(update in arbitrary::update(), number in any::<u64>()) {
         let bytes = encode(&update, number).unwrap();
         match (receive(&bytes).unwrap(), update) {
             (Received::Config(config), DesiredUpdate::Config(update)) => {
@@ -36,20 +36,20 @@ proptest! {
         }
     }
 
-    /// Of crate `model`: these are most of the updates there are.
+    /// A test of crate `model`; it is here because `arbitrary` generates most kinds of updates.
     #[test]
-    fn what_is_written_as_json_is_read(update in arbitrary::update()) {
+    fn json_messages_are_read_back(update in arbitrary::update()) {
         let text = serde_json::to_string(&update).unwrap();
         prop_assert_eq!(serde_json::from_str::<DesiredUpdate>(&text).unwrap(), update);
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = receive(&bytes);
     }
 
     #[test]
-    fn damaged_messages_do_not_make_it_panic(
+    fn damaged_messages_do_not_panic(
         update in arbitrary::update(),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -106,7 +106,7 @@ fn a_profile_that_is_not_understood_denies() {
 }
 
 #[test]
-fn members_are_sorted_and_each_once() {
+fn members_are_sorted_and_unique() {
     let members = vec!["10.0.0.2".into(), "10.0.0.1/32".into(), "10.0.0.2/32".into()];
     let update = felix::IpSetUpdate { id: "s:x".into(), members, r#type: 2 };
     let received = receive(&bytes(Payload::IpsetUpdate(update))).unwrap();
@@ -132,7 +132,7 @@ fn a_member_that_is_added_and_removed_is_removed() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_named() {
+fn unusable_messages_are_reported_with_the_field() {
     let set = felix::IpSetUpdate { id: "s:x".into(), members: vec!["10.0.0.0/8/".into()], r#type: 2 };
     let error = receive(&bytes(Payload::IpsetUpdate(set))).unwrap_err();
     assert_eq!(error.to_string(), "IP set s:x: members: `10.0.0.0/8/` is not understood");
@@ -162,7 +162,7 @@ fn an_endpoint_in_no_known_state_is_inactive() {
 }
 
 #[test]
-fn all_sources_travel() {
+fn all_config_sources_are_received() {
     let mut config = felix::ConfigUpdate::default();
     for source in [1, 3, 5] {
         let raw = felix::RawConfig { source: format!("{source}"), config: [("A".into(), source.to_string())].into() };

@@ -3,7 +3,7 @@ use crate::felix;
 use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 
 #[test]
-fn reports_survive_the_way() {
+fn reports_are_decoded_as_encoded() {
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "shop/web".into(), endpoint: "eth0".into() };
     let endpoint = felix::WorkloadEndpoint { name: "cali1".into(), ..Default::default() };
     let reports = [
@@ -22,14 +22,14 @@ fn reports_survive_the_way() {
 }
 
 #[test]
-fn bytes_are_the_originals() {
+fn bytes_match_felix() {
     assert_eq!(Report::InSync.encode(0), [0x52, 0]);
     let report = Report::Host(HostEndpointName::new("e"), Some("up".into()));
     assert_eq!(report.encode(2), b"\x22\x0b\x0a\x03\x12\x01e\x12\x04\x0a\x02up\x40\x02");
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_reports_are_errors() {
     assert_eq!(Report::decode(&[]), Err(ReportError::Unknown));
     assert_eq!(Report::decode(b"\xa2\x06\0"), Err(ReportError::Unknown));
     assert_eq!(Report::decode(b"\x22\0"), Err(ReportError::NoId));

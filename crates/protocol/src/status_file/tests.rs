@@ -27,7 +27,7 @@ fn names_are_the_parts_escaped_as_segments_of_a_path() {
 }
 
 #[test]
-fn contents_leave_out_what_is_empty() {
+fn contents_omit_empty_fields() {
     let endpoint = WorkloadEndpoint {
         iface: Some("cali12345".parse().unwrap()),
         mac: Some("01:02:03:04:05:06".parse().unwrap()),

@@ -1,4 +1,4 @@
-//! Every field of every message to a driver survives being read and written again.
+//! Every field of every message to a driver is preserved by decoding and encoding.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test that reads the schema from a file")]
 
 mod schema;
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schema::{Field, Kind, Schema};
 use tortie_protocol::{Received, encode, encode_config, receive};
 
-/// Fields whose text has a form, by `Message.field`, or by `field` if it has the same form in all messages. Of several values
-/// each variant of the messages takes one.
+/// Valid values of text fields with a syntax, by `Message.field`, or by `field` if all messages use
+/// the same syntax. Each variant of a message takes one of several values.
 const FORMS: &[(&str, &[&str])] = &[
     ("members", &["10.0.0.1/32", "10.0.0.1,tcp:80"]),
     ("added_members", &["10.0.0.1/32", "10.0.0.1,udp:80"]),
@@ -56,7 +56,7 @@ const FORMS: &[(&str, &[&str])] = &[
     ("ServicePort.Protocol", &["TCP", "UDP", "SCTP"]),
 ];
 
-/// Numbers that are not free to choose; all others are 1 more than the field's.
+/// Values of number fields with restrictions. All other numbers are the field number plus 1.
 const NUMBERS: &[(&str, &[i64])] = &[
     ("IPSetUpdate.type", &[2, 1]),
     ("ip_version", &[4, 6]),
@@ -64,13 +64,13 @@ const NUMBERS: &[(&str, &[i64])] = &[
     ("Protocol.number", &[17]),
 ];
 
-/// What is lost, and why that is no loss.
+/// Fields that are lost, with the reason why the loss is harmless.
 const LOST: [&str; 1] = [
-    // The original's calculation never fills it in, nor do its dataplanes read it.
+    // Felix's calculation graph never sets it, and Felix's dataplanes do not read it.
     "host_metadata_remove.ipv4_addr",
 ];
 
-/// As many as the longest list of values, or of members of a `oneof`.
+/// Number of variants: the length of the longest list of values, or of members of a `oneof`.
 const VARIANTS: usize = 3;
 
 type Bytes = Vec<u8>;
@@ -96,8 +96,8 @@ fn form<'t, T>(forms: &'t [(&str, &[T])], message: &str, field: &str, variant: u
     Some(&values[variant % values.len()])
 }
 
-/// A message in which everything is set: of each `oneof` the member that the variant chooses, lists twice if their items
-/// have no form.
+/// Returns a message with all fields set. The variant selects the member of each `oneof`. A list
+/// has two entries if its values have no syntax.
 fn full(schema: &Schema, message: &str, variant: usize) -> Bytes {
     let mut out = Bytes::new();
     for field in &schema.messages[message] {
@@ -152,7 +152,7 @@ fn write(schema: &Schema, message: &str, field: &Field, variant: usize, out: &mu
     }
 }
 
-/// The paths of all that a message has, each with its values.
+/// Collects the paths of all fields of a message, with their values.
 fn leaves(schema: &Schema, message: &str, mut bytes: &[u8], path: &str, out: &mut BTreeMap<String, BTreeSet<String>>) {
     while !bytes.is_empty() {
         let tag = read_varint(&mut bytes);
@@ -210,7 +210,7 @@ fn no_field_is_lost() {
             leaves(&schema, "ToDataplane", &again, "", &mut after);
             for (path, values) in before {
                 seen.insert(path.clone());
-                // Made from what the rule says, by both sides alike.
+                // Both sides compute the id from the content of the rule.
                 let is_kept = if path.ends_with(".rule_id") {
                     after.contains_key(&path)
                 } else {

@@ -1,4 +1,4 @@
-//! As much of a `.proto` file as is needed to make messages of it.
+//! A parser for the parts of a `.proto` file that are needed to construct messages.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ pub(crate) enum Kind {
     Text,
     Number,
     Flag,
-    /// An enumeration, by its last value.
+    /// An enumeration, with its last value.
     Choice(i64),
     Message(String),
-    /// From text to text, or from numbers to a message.
+    /// A map from text to text, or from numbers to a message.
     Map(Option<String>),
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Field {
 
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
-    /// The fields of each message. No two messages have the same name, whatever they stand in.
+    /// The fields of each message. Message names are unique, nested messages included.
     pub(crate) messages: BTreeMap<String, Vec<Field>>,
 }
 
@@ -76,7 +76,7 @@ impl Schema {
         schema
     }
 
-    /// Whether the field is in a `oneof` of which the variant has another member.
+    /// Reports whether the field belongs to a `oneof` for which the variant selects another member.
     pub(crate) fn is_other_choice(&self, message: &str, field: &Field, variant: usize) -> bool {
         let Some(oneof) = &field.oneof else { return false };
         let members: Vec<u32> =

@@ -77,8 +77,9 @@ pub fn from_custom(key: &ResourceKey, mut object: Value) -> Result<Value, Object
     annotations.extend(take(&mut metadata, "annotations", "metadata.annotations")?);
     metadata.retain(|name, value| !value.is_null() && !OF_OBJECT.contains(&&**name) && !OF_SERVER.contains(&&**name));
     for (name, value) in own {
-        let is_told = OF_OBJECT.contains(&&*name) || matches!(&*name, "creationTimestamp" | "deletionTimestamp");
-        if is_told || !is_annotated {
+        let is_system_field =
+            OF_OBJECT.contains(&&*name) || matches!(&*name, "creationTimestamp" | "deletionTimestamp");
+        if is_system_field || !is_annotated {
             metadata.entry(name).or_insert(value);
         }
     }

@@ -43,7 +43,7 @@ fn metadata_is_kept_in_an_annotation() {
 }
 
 #[test]
-fn what_has_been_written_past_calico_is_read() {
+fn objects_written_without_calico_are_read() {
     let object = json!({"apiVersion": API_VERSION, "kind": "HostEndpoint", "spec": {},
         "metadata": {"name": "h", "creationTimestamp": "t", "labels": {"a": "1", "b": "1"}, "managedFields": [{}],
             "annotations": {STORED_METADATA: r#"{"creationTimestamp":null,"name":"other","labels":{"b":"2"}}"#}}});
@@ -58,7 +58,7 @@ fn what_has_been_written_past_calico_is_read() {
 }
 
 #[test]
-fn policies_keep_the_names_that_people_know() {
+fn policies_keep_their_display_names() {
     let key = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").expect("a key");
     let policy = json!({"metadata": {"name": "web", "annotations": {"note": "n"}, "labels": {"a": "1"}},
         "spec": {"selector": "all()"}});
@@ -97,7 +97,7 @@ fn policies_keep_the_names_that_people_know() {
 }
 
 #[test]
-fn objects_that_are_kept_as_people_write_them_have_their_own_metadata() {
+fn plain_objects_have_their_own_metadata() {
     for kind in [ResourceKind::KubernetesNetworkPolicy, ResourceKind::NetworkPolicy] {
         let key = ResourceKey::new(kind, "shop", "web").expect("a key");
         let policy =
@@ -108,10 +108,10 @@ fn objects_that_are_kept_as_people_write_them_have_their_own_metadata() {
         let metadata = &made["metadata"];
         assert_eq!((&metadata["uid"], &metadata["resourceVersion"]), (&json!("7"), &json!("3")));
         assert_eq!((&metadata["annotations"], &metadata["labels"]["a"]), (&json!({"n": "1"}), &json!("1")));
-        let mut told = made.clone();
-        told["metadata"]["generation"] = json!(4);
-        told["metadata"]["managedFields"] = json!([{}]);
-        assert_eq!(from_plain(&key, told), Ok(made));
+        let mut observed = made.clone();
+        observed["metadata"]["generation"] = json!(4);
+        observed["metadata"]["managedFields"] = json!([{}]);
+        assert_eq!(from_plain(&key, observed), Ok(made));
         assert!(from_plain(&key, json!({"metadata": 7})).is_err() && to_plain(&key, json!([]), None).is_err());
     }
 }

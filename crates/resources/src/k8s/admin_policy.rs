@@ -18,9 +18,9 @@ use super::network_policy::originally;
 use super::ports::{self, simplify};
 use crate::object::{Contributions, Kind, Object, UnknownFields};
 use crate::scalar;
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{Words, combination, global_policy, side_selector};
+use crate::v3::selectors::{SideSelectors, combination, global_policy, side_selector};
 
 /// Order of the only baseline policy in its tier.
 const BASELINE_ORDER: f64 = 1000.0;
@@ -124,8 +124,8 @@ fn tier(kind: Kind, spec: Map<'_, '_>, sink: &mut Sink) -> Option<TierName> {
                 "Admin" => "kube-admin",
                 "Baseline" => "kube-baseline",
                 other => {
-                    let meant = is_meant(other, &["Admin", "Baseline"]);
-                    field.error(sink, format!("`{other}` is neither Admin nor Baseline{meant}"));
+                    let suggestion = suggestion(other, &["Admin", "Baseline"]);
+                    field.error(sink, format!("`{other}` is neither Admin nor Baseline{suggestion}"));
                     return None;
                 }
             }
@@ -154,9 +154,7 @@ fn subject(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Selector> {
 /// `None` stands for one that is neither `namespaces` nor `pods`.
 fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Option<(String, String)>> {
     let map = cursor.map(sink)?;
-    map.only(known, sink);
-    if known.iter().filter(|name| map.field(name).is_some()).count() != 1 {
-        map.error(sink, format!("must give one of {}", known.join(", ")));
+    if !gives_one(map, known, sink) {
         return None;
     }
     if let Some(namespaces) = map.field("namespaces") {
@@ -170,6 +168,18 @@ fn pods(cursor: Cursor<'_, '_>, known: &[&str], sink: &mut Sink) -> Option<Optio
         .field("namespaceSelector")
         .map_or_else(|| "all()".into(), |field| label_selector::of_namespaces(field, sink));
     Some(Some((label_selector::of_pods(pods.field("podSelector"), sink), namespaces)))
+}
+
+/// Reports whether exactly one of the fields is given. Any other mapping is an error.
+fn gives_one(map: Map<'_, '_>, known: &[&str], sink: &mut Sink) -> bool {
+    let reports = sink.problems.reports();
+    map.only(known, sink);
+    let is_one = known.iter().filter(|name| map.field(name).is_some()).count() == 1;
+    // An unknown field explains the absence of the known ones.
+    if !is_one && sink.problems.reports() == reports {
+        map.error(sink, format!("must give one of {}", known.join(", ")));
+    }
+    is_one
 }
 
 fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, sink: &mut Sink) -> Vec<Rule> {
@@ -212,8 +222,9 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
     map.only(&["name", "action", peers_name, ports_name], sink);
     let action = action(kind, map, sink)?;
     let ports = ports(kind, map, ports_name, sink);
+    let reports = sink.problems.reports();
     let peers = map.list(peers_name, sink, |field, sink| peer(field, peers_name == "to", sink));
-    if peers.is_empty() {
+    if peers.is_empty() && sink.problems.reports() == reports {
         // The API forbids a rule without peers, so its meaning is unknown.
         map.error(sink, format!("needs at least one peer in `{peers_name}`"));
     }
@@ -262,15 +273,20 @@ fn action(kind: Kind, map: Map<'_, '_>, sink: &mut Sink) -> Option<RuleAction> {
 }
 
 fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
-    // Peers of other kinds, such as nodes and domain names, are part of the API but have no meaning
-    // for the dataplane.
+    if is_unsupported(cursor, egress, sink) {
+        return None;
+    }
     let known: &[&str] = if egress { &["namespaces", "pods", "networks"] } else { &["namespaces", "pods"] };
     match pods(cursor, known, sink)? {
         Some((selector, namespace_selector)) => {
             // Felix also selects the network sets of the namespaces, whereas the API specifies
             // pods.
-            let words = Words { selector: &selector, namespace_selector: &namespace_selector, ..Words::default() };
-            let combined = side_selector("", &words, &mut sink.selectors).map(|text| {
+            let written = SideSelectors {
+                selector: &selector,
+                namespace_selector: &namespace_selector,
+                ..SideSelectors::default()
+            };
+            let combined = side_selector("", &written, &mut sink.selectors).map(|text| {
                 combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                     if !sink.has_errors() {
                         cursor.error(sink, with_causes(&error));
@@ -286,14 +302,35 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
         }
         None => {
             let map = cursor.map(sink)?;
+            let reports = sink.problems.reports();
             let nets = map.list("networks", sink, scalar::net);
             if nets.is_empty() {
-                map.error(sink, "names no network");
+                if sink.problems.reports() == reports {
+                    map.error(sink, "names no network");
+                }
                 return None;
             }
             Some(EntityMatch { nets: nets.into(), ..EntityMatch::default() })
         }
     }
+}
+
+/// Reports a peer of a kind that the API has for egress rules, but not Calico.
+fn is_unsupported(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> bool {
+    let Some(map) = cursor.map(&mut Sink::default()) else { return false };
+    for (name, instead) in [("nodes", "the addresses of the nodes"), ("domainNames", "the addresses of the domains")] {
+        let Some(field) = map.field(name) else { continue };
+        field.error(
+            sink,
+            if egress {
+                format!("peers of this kind are not supported here; list {instead} under `networks`")
+            } else {
+                "is not a peer of ingress rules".to_owned()
+            },
+        );
+        return true;
+    }
+    false
 }
 
 /// Protocol with its ports; an empty list means all ports.
@@ -337,9 +374,7 @@ fn ports(kind: Kind, rule: Map<'_, '_>, name: &str, sink: &mut Sink) -> Vec<Grou
 fn protocol_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
     const KNOWN: [&str; 4] = ["tcp", "udp", "sctp", "destinationNamedPort"];
     let map = cursor.map(sink)?;
-    map.only(&KNOWN, sink);
-    if KNOWN.iter().filter(|name| map.field(name).is_some()).count() != 1 {
-        map.error(sink, format!("must give one of {}", KNOWN.join(", ")));
+    if !gives_one(map, &KNOWN, sink) {
         return None;
     }
     if let Some(field) = map.field("destinationNamedPort") {
@@ -366,7 +401,9 @@ fn protocol_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<Nam
 fn port_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedProtocol>, Option<PortSpec>)> {
     const KNOWN: [&str; 3] = ["portNumber", "portRange", "namedPort"];
     let map = cursor.map(sink)?;
-    map.only(&KNOWN, sink);
+    if !gives_one(map, &KNOWN, sink) {
+        return None;
+    }
     match (map.field("portNumber"), map.field("portRange"), map.field("namedPort")) {
         (Some(field), None, None) => {
             let fields = field.map(sink)?;
@@ -383,11 +420,7 @@ fn port_entry(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<(Option<NamedPr
             let protocol = protocol(fields, sink)?;
             Some((Some(protocol), Some(range_of(fields, &["protocol", "start", "end"], sink)?)))
         }
-        (None, None, Some(field)) => Some((None, Some(ports::named(field, sink)?))),
-        _ => {
-            map.error(sink, format!("must give one of {}", KNOWN.join(", ")));
-            None
-        }
+        (_, _, field) => Some((None, Some(ports::named(field?, sink)?))),
     }
 }
 

@@ -73,7 +73,7 @@ fn expression(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
 /// Checks names and values, which go into a selector verbatim, so that only valid labels do.
 fn check(cursor: Cursor<'_, '_>, name: &str, values: &[&str], sink: &mut Sink) {
     if !is_label_name(name) {
-        cursor.error(sink, format!("`{name}` is not the name of a label"));
+        cursor.error(sink, format!("`{name}` is not a valid label name"));
     }
     for value in values.iter().filter(|value| !is_label_value(value)) {
         cursor.error(sink, format!("`{value}` is not a value for label `{name}`"));

@@ -13,9 +13,9 @@ use super::label_selector;
 use super::ports::{self, Ports};
 use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 use crate::tree::{Cursor, Map, Sink};
-use crate::v3::selectors::{Words, combination, namespaced_policy, side_selector};
+use crate::v3::selectors::{SideSelectors, combination, namespaced_policy, side_selector};
 use crate::v3::{Staged, as_written, policy_id, staged_action};
 
 /// Order of Kubernetes policies in the default tier.
@@ -60,8 +60,8 @@ pub(crate) fn types(spec: Map<'_, '_>, sink: &mut Sink) -> PolicyTypes {
             "Ingress" => types.ingress = true,
             "Egress" => types.egress = true,
             other => {
-                let meant = is_meant(other, &["Ingress", "Egress"]);
-                word.error(sink, format!("`{other}` is neither Ingress nor Egress{meant}"));
+                let suggestion = suggestion(other, &["Ingress", "Egress"]);
+                word.error(sink, format!("`{other}` is neither Ingress nor Egress{suggestion}"));
             }
         }
         Some(())
@@ -172,8 +172,8 @@ impl Peer {
         let sound = sink.problems.reports();
         let pods = label_selector::of_pods(pods, sink);
         let namespaces = namespaces.map(|field| label_selector::of_namespaces(field, sink)).unwrap_or_default();
-        let words = Words { selector: &pods, namespace_selector: &namespaces, ..Words::default() };
-        let selector = side_selector(namespace, &words, &mut sink.selectors).map(|text| {
+        let written = SideSelectors { selector: &pods, namespace_selector: &namespaces, ..SideSelectors::default() };
+        let selector = side_selector(namespace, &written, &mut sink.selectors).map(|text| {
             combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
                 if sink.problems.reports() == sound {
                     map.error(sink, with_causes(&error));

@@ -1,9 +1,11 @@
 //! Pods.
 
+mod ports;
+
 use sha1::{Digest, Sha1};
 use tortie_model::{
-    AddressSource, AdminState, Cidr, EndpointPort, Family, InterfaceName, Interner, NamedProtocol, NatMapping,
-    ProfileName, Protocol, ShortList, Update, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras, reserved_range,
+    AddressSource, AdminState, Cidr, Family, InterfaceName, Interner, NatMapping, ProfileName, ShortList, Update,
+    WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras, reserved_range,
 };
 
 use super::qos;
@@ -59,7 +61,7 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
         ipv4_nets: of(Family::V4),
         ipv6_nets: of(Family::V6),
         labels: scalar::interned(&object.root, pairs, labels, sink),
-        ports: ports(spec, sink).into(),
+        ports: ports::named(spec, status, sink).into(),
         generate_name: object.meta.generate_name.map(Into::into),
         extras: (extras != WorkloadExtras::default()).then(|| Box::new(extras)),
     };
@@ -153,34 +155,6 @@ fn parsed(object: &Object<'_, '_>, annotation: &str, text: &str, sink: &mut Sink
             None
         }
     }
-}
-
-/// Returns the named ports of containers and then of init containers.
-fn ports(spec: Map<'_, '_>, sink: &mut Sink) -> Vec<EndpointPort> {
-    let mut ports = Vec::new();
-    for list in ["containers", "initContainers"] {
-        spec.list(list, sink, |container, sink| {
-            let container = container.map(sink)?;
-            ports.extend(container.list("ports", sink, |port, sink| {
-                let map = port.map(sink)?;
-                let number = map.field("containerPort").and_then(|port| port.int(0, 65535, sink)).unwrap_or_default();
-                let name = map.text_or_empty("name", sink);
-                let protocol = match map.text_or_empty("protocol", sink) {
-                    "TCP" | "" => NamedProtocol::Tcp,
-                    "UDP" => NamedProtocol::Udp,
-                    "SCTP" => NamedProtocol::Sctp,
-                    _ => return None,
-                };
-                // A host port without a name concerns only the CNI plugin.
-                if number == 0 || name.is_empty() {
-                    return None;
-                }
-                Some(EndpointPort { name: name.into(), protocol: Protocol::Named(protocol), port: number })
-            }));
-            Some(())
-        });
-    }
-    ports
 }
 
 fn extras(object: &Object<'_, '_>, nets: &[Cidr], sink: &mut Sink) -> WorkloadExtras {

@@ -78,18 +78,18 @@ fn bounded(object: &Object<'_, '_>, name: &str, Bounds(min, max): Bounds, sink: 
     };
     let bounded = value.clamp(min, max);
     if bounded != value {
-        let what = format!("annotation {name}: `{text}` is not between {min} and {max}; {bounded} is used");
-        object.root.warn(sink, what);
+        let message = format!("annotation {name}: `{text}` is not between {min} and {max}; {bounded} is used");
+        object.root.warn(sink, message);
     }
     bounded
 }
 
 /// Removes limits that have no effect without others, and adds the bursts that rates need.
 fn complete(object: &Object<'_, '_>, controls: &mut QosControls, sink: &mut Sink) {
-    let mut needs = |fits: bool, limit: &mut i64, what: &str| {
+    let mut needs = |fits: bool, limit: &mut i64, message: &str| {
         if *limit != 0 && !fits {
             *limit = 0;
-            object.root.warn(sink, format!("annotation {PREFIX}{what}; it is not used"));
+            object.root.warn(sink, format!("annotation {PREFIX}{message}; it is not used"));
         }
     };
     let c = controls;

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity() {
+    fn invalid_quantities_are_refused() {
         for text in ["", " 1", "1 M", "M", ".", "1.2.3", "1KB", "1K", "0x10", "--1", "1e", "1e+", "ten", "1é"] {
             assert_eq!(parse(text), None, "{text:?}");
         }

@@ -56,8 +56,9 @@ fn service_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<ServicePort> 
     Some(ServicePort { name: name.into(), protocol: protocol.into(), port: number, node_port })
 }
 
-/// Reads the fields of an `EndpointSlice` of `discovery.k8s.io/v1` that the model keeps. Readiness
-/// is ignored, as in Felix (`felix/serviceindex/serviceindex.go`).
+/// Reads the fields of an `EndpointSlice` of `discovery.k8s.io/v1` that the model keeps. Policies
+/// match endpoints whether or not they are ready, as in Felix
+/// (`felix/serviceindex/serviceindex.go`); connections to the Service go to those that are.
 pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink) -> EndpointSlice {
     let metadata = map.field("metadata").and_then(|metadata| metadata.map(sink));
     let labels = match &metadata {
@@ -65,20 +66,34 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
         None => Vec::new(),
     };
     let service = labels.iter().find(|(name, _)| *name == SERVICE_NAME).map(|(_, service)| *service);
-    let mut addresses: Vec<IpAddr> = Vec::new();
+    let (mut addresses, mut not_ready, mut draining): (Vec<IpAddr>, Vec<IpAddr>, Vec<IpAddr>) = Default::default();
     map.list("endpoints", sink, |endpoint, sink| {
+        let endpoint = endpoint.map(sink)?;
         // Slices may contain host names, which are no IP set members.
-        addresses.extend(endpoint.map(sink)?.texts("addresses", sink).iter().filter_map(|a| parse_address(a)));
+        let texts = endpoint.texts("addresses", sink);
+        let own = || texts.iter().filter_map(|text| parse_address(text));
+        addresses.extend(own());
+        let conditions = endpoint.field("conditions").and_then(|conditions| conditions.map(sink));
+        // A condition that is absent is met, except for termination.
+        let mut is_met = |name: &str| conditions.is_none_or(|all| all.field(name).is_none() || all.flag(name, sink));
+        if !is_met("ready") {
+            not_ready.extend(own());
+            let is_serving = is_met("serving");
+            let is_terminating = conditions.is_some_and(|conditions| conditions.flag("terminating", sink));
+            draining.extend(own().filter(|_| is_serving && is_terminating));
+        }
         Some(())
     });
     EndpointSlice {
         service: service.map(|service| NamespacedName::new(namespace, service)),
         addresses: addresses.into(),
         ports: map.list("ports", sink, slice_port).into(),
+        not_ready: not_ready.into(),
+        draining: draining.into(),
     }
 }
 
-fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePort> {
+pub(super) fn slice_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<EndpointSlicePort> {
     let map = cursor.map(sink)?;
     let protocol = match map.text("protocol", sink) {
         Some("UDP") => NamedProtocol::Udp,
@@ -110,15 +125,19 @@ const MAX_SLICE_MEMBERS: usize = 100_000;
 /// Converts an `EndpointSlice`.
 pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let value = endpoint_slice(&object.id.namespace, object.map, sink);
-    let members = value.addresses.len().saturating_mul(value.ports.len());
-    if members > MAX_SLICE_MEMBERS {
-        let what = format!("has {members} pairs of address and port; at most {MAX_SLICE_MEMBERS} are allowed");
-        object.root.error(sink, what);
-        return None;
-    }
-    Some(vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
+    is_within_bound(object, &value, sink).then(|| vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
 }
 
-fn name_of(object: &Object<'_, '_>) -> NamespacedName {
+/// Reports whether a slice has a permitted number of members; if not, it is an error.
+pub(super) fn is_within_bound(object: &Object<'_, '_>, slice: &EndpointSlice, sink: &mut Sink) -> bool {
+    let members = slice.addresses.len().saturating_mul(slice.ports.len());
+    if members > MAX_SLICE_MEMBERS {
+        let message = format!("has {members} pairs of address and port; at most {MAX_SLICE_MEMBERS} are allowed");
+        object.root.error(sink, message);
+    }
+    members <= MAX_SLICE_MEMBERS
+}
+
+pub(super) fn name_of(object: &Object<'_, '_>) -> NamespacedName {
     NamespacedName::new(Arc::clone(&object.id.namespace), Arc::clone(&object.id.name))
 }

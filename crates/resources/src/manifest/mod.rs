@@ -1,28 +1,30 @@
 //! Manifests: files of resources in their user-visible form.
 
 mod positions;
+mod unknown;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use tortie_model::{Interner, Update};
 
-use crate::object::{Meta, Object, STORED_VERSION, StoredMeta};
+use crate::object::{Meta, Object, StoredMeta};
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{FieldProblem, Lint, Severity, SyntaxError, felix, syncer, v3};
+use crate::{FieldProblem, Severity, SyntaxError, felix, switches, syncer, v3};
 
 pub use crate::object::{
     BlockSource, Contributions, Kind, ObjectId, Options, Outcome, PolicyNames, Resource, SyncerType, UnknownFields,
 };
 pub use crate::tree::{ParameterCheck, RulePositions};
 pub use positions::{ObjectPositions, PolicyPosition, object_positions, policy_positions};
+pub use unknown::skipped;
 
 /// Format of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// YAML with any number of documents.
+    /// YAML with any number of documents, each an object or a list of objects.
     Yaml,
-    /// JSON with one document.
+    /// JSON with one document, an object or a list of objects.
     Json,
 }
 
@@ -54,7 +56,8 @@ pub fn read(text: &str, format: Format, options: &Options, labels: &mut Interner
 }
 
 /// Reads a manifest like [`read`]. For each of [`Manifest::resources`] it also returns the complete
-/// object as written, with the fields that follow from its list.
+/// object as written, with the fields that follow from its list. An object of another kind of Calico's API is invalid if a
+/// word in it has another meaning for calicoctl, such as `no` as text.
 #[must_use]
 pub fn read_written(
     text: &str,
@@ -66,6 +69,9 @@ pub fn read_written(
     let mut written = Vec::new();
     manifest.unreadable = each_object(text, format, |node, implied| {
         manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels, &mut None));
+        if let Some(resource) = manifest.resources.last_mut() {
+            unknown::refuse_switches(node, resource);
+        }
         let mut object = serde_json::Value::from(node);
         if let (Some(Implied::Text(api_version, kind)), Some(fields)) = (implied, object.as_object_mut())
             && !fields.contains_key("apiVersion")
@@ -83,7 +89,11 @@ pub fn read_written(
 fn each_object(text: &str, format: Format, mut take: impl FnMut(&Node<'_>, Option<Implied<'_>>)) -> Vec<SyntaxError> {
     let mut unreadable = Vec::new();
     let mut document = |document: Result<Node<'_>, SyntaxError>| match document {
-        Ok(node) => each_item(&node, None, &mut take),
+        Ok(node) => match &node.content {
+            // `calicoctl get` prints a list without a kind, and its items may be lists of a kind.
+            Content::List(items) => items.iter().for_each(|item| each_item(item, None, &mut take)),
+            _ => each_item(&node, None, &mut take),
+        },
         Err(error) => unreadable.push(error),
     };
     match format {
@@ -117,9 +127,9 @@ pub fn read_object(json: &str, kind: Kind, options: &Options, labels: &mut Inter
     let node = parse_json(json)?;
     let mut resource = read_resource(Cursor::root(&node), Some(Implied::Kind(kind)), options, labels, &mut None);
     if let Some(id) = resource.id.take_if(|id| id.kind != kind) {
-        let what = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
+        let message = format!("is of kind {}, found among those of kind {}", id.kind.as_str(), kind.as_str());
         let position = resource.position;
-        resource.problems.push(FieldProblem::new(Severity::Error, position, "kind", what));
+        resource.problems.push(FieldProblem::new(Severity::Error, position, "kind", message));
         resource.outcome = Outcome::Invalid { substitute: None };
     } else if resource.outcome == Outcome::Unknown {
         resource.outcome = Outcome::Invalid { substitute: None };
@@ -223,7 +233,7 @@ fn convert(
     };
     let Some(kind) = Kind::find(api_version, kind_name).filter(|kind| options.takes(*kind)) else {
         let outcome = match options.syncer {
-            SyncerType::Felix => unknown_kind(api_version, kind_name, map, sink),
+            SyncerType::Felix => unknown::report(api_version, kind_name, root, map, sink),
             // The reader for Felix reports unknown kinds.
             _ => Outcome::Unknown,
         };
@@ -232,7 +242,7 @@ fn convert(
     if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
         sink.unknown_fields = UnknownField::Warning;
     }
-    lint_version(api_version, kind, map, sink);
+    unknown::lint_version(api_version, kind, map, sink);
     let stored = if kind.is_calico() { StoredMeta::find(kind, map, sink) } else { None };
     let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
@@ -245,26 +255,23 @@ fn convert(
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();
-    let contributions = match options.syncer {
-        SyncerType::Felix => felix::contributions(&object, labels, sink),
-        _ => syncer::contributions(&object, labels, sink),
-    };
-    let outcome = match contributions {
+    let outcome = match contributions(&object, labels, sink) {
         Some(contributions) if !sink.has_errors() || v3::is_usable_config(kind, sink) => Outcome::Valid(contributions),
         _ => Outcome::Invalid { substitute: felix::substitute(&object) },
     };
     (Some(object.id), subject, outcome)
 }
 
-/// Warns of the version that only the API server uses, for storage; users write another one.
-fn lint_version(api_version: &str, kind: Kind, map: Map<'_, '_>, sink: &mut Sink) {
-    if api_version == STORED_VERSION
-        && !matches!(kind, Kind::IpamBlock | Kind::BlockAffinity)
-        && let Some(field) = map.field("apiVersion")
-    {
-        let what = format!("is how the API server keeps it; people write `{}`", kind.api_version());
-        field.lint(sink, Lint::DeprecatedVersion, what);
+fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
+    let contributions = match object.options.syncer {
+        SyncerType::Felix => felix::contributions(object, labels, sink),
+        _ => syncer::contributions(object, labels, sink),
+    };
+    // The API server checks the types of the other kinds.
+    if object.id.kind.is_calico() && object.options.unknown_fields == UnknownFields::Refuse {
+        switches::check(object.root, sink);
     }
+    contributions
 }
 
 /// Returns a description of an object without a usable identity: kind, namespace and name as far as
@@ -275,28 +282,6 @@ fn subject(kind: Option<&str>, map: Map<'_, '_>) -> String {
     let meta = map.field("metadata").and_then(|metadata| metadata.map(quiet));
     let [namespace, name] = ["namespace", "name"].map(|field| meta.and_then(|meta| meta.text(field, quiet)));
     [Some(kind), namespace, name].into_iter().flatten().collect::<Vec<_>>().join("/")
-}
-
-/// Reports an unknown kind. It is a warning, unless the kind resembles a policy or is a policy of
-/// an unsupported version.
-fn unknown_kind(api_version: &str, kind: &str, map: Map<'_, '_>, sink: &mut Sink) -> Outcome {
-    let (what, is_policy) = match Kind::policy_like(api_version, kind) {
-        Some(near) => (format!("kind {kind} of {api_version} is not known; is {near} meant?"), true),
-        None if Kind::is_policy_of_other_version(api_version, kind) => {
-            let versions: Vec<&str> = Kind::policy_versions(kind).collect();
-            let meant = versions.join(" or ");
-            (format!("{kind} of {api_version} is not supported: nothing enforces it; is {meant} meant?"), true)
-        }
-        None => (format!("kind {kind} of {api_version} is not known here and has no effect"), false),
-    };
-    match (map.field("kind"), is_policy) {
-        (Some(field), true) => field.error(sink, what),
-        (Some(field), false) => field.warn(sink, what),
-        // The object is an item of a list.
-        (None, true) => map.error(sink, what),
-        (None, false) => map.warn(sink, what),
-    }
-    if sink.has_errors() { Outcome::Invalid { substitute: None } } else { Outcome::Unknown }
 }
 
 /// Converts a Kubernetes node to the `Node` of `projectcalico.org/v3` that Calico sees; `None` if

@@ -2,12 +2,14 @@ use std::fmt::Write as _;
 
 use tortie_model::{HttpMatch, Interner, Update};
 
-use super::{Format, Manifest, Options, Outcome, read};
+use super::{Format, Manifest, Options, Outcome, read, read_written};
+use crate::Lint;
 
 mod calico;
 mod datastore;
 mod invalid;
 mod kubernetes;
+mod switches;
 mod tenants;
 mod without_effect;
 
@@ -22,12 +24,12 @@ fn contributions(text: &str) -> Vec<Update> {
     assert_eq!(manifest.unreadable, []);
     let mut all = Vec::new();
     for resource in manifest.resources {
-        let is_known = |what: &str| {
-            what.starts_with(HttpMatch::NOT_ENFORCED)
-                || what.starts_with("has no effect: ")
-                || what.starts_with("is reserved for the platform")
+        let is_known = |message: &str| {
+            message.starts_with(HttpMatch::NOT_ENFORCED)
+                || message.starts_with("has no effect: ")
+                || message.starts_with("is reserved for the platform")
         };
-        let problems = resource.problems.iter().find(|problem| !is_known(&problem.what));
+        let problems = resource.problems.iter().find(|problem| !is_known(&problem.message));
         assert_eq!(problems, None, "{}", resource.subject);
         match resource.outcome {
             Outcome::Valid(contributions) => all.extend(contributions),
@@ -136,15 +138,14 @@ fn a_kind_that_looks_like_a_policy_is_an_error() {
 #[test]
 fn a_policy_of_another_version_is_an_error() {
     for (api, kind) in [
-        ("extensions/v1beta1", "NetworkPolicy"),
         ("v1", "NetworkPolicy"),
         ("projectcalico.org/v2", "GlobalNetworkPolicy"),
         ("policy.networking.k8s.io/v1", "ClusterNetworkPolicy"),
         ("policy.networking.k8s.io/v1alpha2", "AdminNetworkPolicy"),
     ] {
         let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
-        let said = format!("{kind} of {api} is not supported: nothing enforces it; is ");
-        assert!(problems(&text).contains(&said) && problems(&text).ends_with(" meant?\n"), "{}", problems(&text));
+        let expected = format!("{kind} of {api} is not supported: nothing enforces it; is ");
+        assert!(problems(&text).contains(&expected) && problems(&text).ends_with(" meant?\n"), "{}", problems(&text));
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
         let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Invalid { substitute: None });
@@ -154,6 +155,58 @@ fn a_policy_of_another_version_is_an_error() {
         let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
         assert!(problems(&text).contains(": warning: "), "{}", problems(&text));
         assert_eq!(manifest(&text).resources[0].outcome, Outcome::Unknown);
+    }
+}
+
+#[test]
+fn obsolete_kinds_are_named_with_their_successors() {
+    for (api, kind, severity, successor) in [
+        ("extensions/v1beta1", "NetworkPolicy", "error", "write `networking.k8s.io/v1`"),
+        ("v1", "policy", "error", "write `projectcalico.org/v3`, in which `policy` is GlobalNetworkPolicy"),
+        ("v1", "ipPool", "warning", "write IPPool of `projectcalico.org/v3`"),
+        ("policy/v1beta1", "PodSecurityPolicy", "warning", "its successor is Pod Security Admission"),
+        ("discovery.k8s.io/v1beta1", "EndpointSlice", "warning", "write `discovery.k8s.io/v1`"),
+    ] {
+        let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
+        let found = problems(&text);
+        let expected = format!("{severity}: {kind}/a: kind: {kind} of {api} is obsolete (");
+        assert!(found.contains(&expected) && found.contains(successor), "{found}");
+        assert_eq!(found.lines().count(), 1);
+        // An item of a list has no field to point at.
+        let text = format!("{{apiVersion: {api}, kind: {kind}List, items: [{{metadata: {{name: a}}}}]}}");
+        assert!(problems(&text).contains(&format!("{severity}: {kind}/a: {kind} of {api} is obsolete (")));
+    }
+    for (kind, tier) in [("AdminNetworkPolicy", "Admin"), ("BaselineAdminNetworkPolicy", "Baseline")] {
+        let text = format!("{{apiVersion: policy.networking.k8s.io/v1alpha1, kind: {kind}, metadata: {{name: a}}}}");
+        let options = Options { lints: true, ..Options::default() };
+        let read = read(&text, Format::Yaml, &options, &mut Interner::new());
+        let lint = read.resources[0].problems.iter().find(|problem| problem.field == "apiVersion").unwrap();
+        assert_eq!(lint.lint, Some(Lint::DeprecatedVersion));
+        assert!(lint.message.ends_with(&format!("with `tier: {tier}`")), "{lint}");
+    }
+}
+
+#[test]
+fn kinds_for_other_programs_are_told_from_misspelt_ones() {
+    for (api, kind, is_unused) in [
+        ("apps/v1", "Deployment", true),
+        ("v1", "ConfigMap", true),
+        ("v1", "Secret", true),
+        ("networking.k8s.io/v1", "Ingress", true),
+        ("serving.knative.dev/v1", "Service", true),
+        ("projectcalico.org/v3", "KubeControllersConfiguration", true),
+        ("crd.projectcalico.org/v1", "IPAMHandle", true),
+        ("cilium.io/v2", "CiliumNetworkPolicy", false),
+        ("projectcalico.org/v3", "GlobalNetworkSett", false),
+        ("projectcalico.org/v4", "Tier", false),
+        ("v1", "Pods", false),
+        ("discovery.k8s.io/v2", "EndpointSlice", false),
+        ("policy/v1beta1", "PodSecurityPolicy", false),
+    ] {
+        let text = format!("{{apiVersion: {api}, kind: {kind}, metadata: {{name: a}}}}");
+        let problems = &manifest(&text).resources[0].problems;
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].lint == Some(Lint::UnusedKind), is_unused, "{kind}: {}", problems[0]);
     }
 }
 
@@ -188,7 +241,41 @@ items:
 }
 
 #[test]
-fn aliases_are_read_but_not_endlessly() {
+fn a_document_may_be_a_list_of_resources_and_of_their_lists() {
+    let text = "
+- {apiVersion: v1, kind: Namespace, metadata: {name: a}}
+-
+  apiVersion: networking.k8s.io/v1
+  kind: NetworkPolicyList
+  items:
+  - {metadata: {name: b}, spec: {podSelektor: {}}}
+- text
+- [{apiVersion: v1, kind: Namespace, metadata: {name: c}}]
+---
+[]
+---
+- apiVersion: v1
+  kind: Namespace
+  metadata: {name: d}
+";
+    let resources = manifest(text).resources;
+    let found: Vec<_> = resources.iter().map(|r| (r.position.to_string(), &*r.subject, r.problems.len())).collect();
+    let expected = [
+        ("2:3", "Namespace/a", 0),
+        ("7:5", "NetworkPolicy/default/b", 1),
+        ("8:3", "document", 1),
+        ("9:3", "document", 1),
+        ("13:3", "Namespace/d", 0),
+    ];
+    assert_eq!(found, expected.map(|(position, subject, problems)| (position.to_owned(), subject, problems)));
+    assert_eq!(resources[1].problems[0].position.to_string(), "7:34");
+    let json = r#" [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}]"#;
+    let (manifest, written) = read_written(json, Format::Json, &Options::default(), &mut Interner::new());
+    assert_eq!((&*manifest.resources[0].subject, written.len()), ("Namespace/a", 1));
+}
+
+#[test]
+fn aliases_are_expanded_within_a_bound() {
     let text = "
 apiVersion: v1
 kind: Namespace
@@ -206,7 +293,7 @@ metadata:
 }
 
 #[test]
-fn what_is_written_stays_whole() {
+fn read_written_returns_the_complete_documents() {
     let text = "
 apiVersion: projectcalico.org/v3
 kind: TierList
@@ -215,7 +302,7 @@ items:
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: b}}
 ";
-    let (manifest, written) = super::read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
+    let (manifest, written) = read_written(text, Format::Yaml, &Options::default(), &mut Interner::new());
     assert_eq!(manifest.resources.len(), 2);
     let tier = serde_json::json!({
         "metadata": {"name": "a", "custom": 1},

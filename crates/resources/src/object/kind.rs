@@ -36,6 +36,7 @@ pub enum Kind {
     Pod,
     Service,
     EndpointSlice,
+    Endpoints,
     KubernetesNode,
     KubernetesNetworkPolicy,
     ClusterNetworkPolicy,
@@ -79,7 +80,7 @@ impl Api {
 }
 
 /// Kind, API, name, and whether objects are namespaced.
-const KINDS: [(Kind, Api, &str, bool); 33] = [
+const KINDS: [(Kind, Api, &str, bool); 34] = [
     (Kind::NetworkPolicy, Api::Calico, "NetworkPolicy", true),
     (Kind::GlobalNetworkPolicy, Api::Calico, "GlobalNetworkPolicy", false),
     (Kind::StagedNetworkPolicy, Api::Calico, "StagedNetworkPolicy", true),
@@ -107,6 +108,7 @@ const KINDS: [(Kind, Api, &str, bool); 33] = [
     (Kind::Pod, Api::Core, "Pod", true),
     (Kind::Service, Api::Core, "Service", true),
     (Kind::EndpointSlice, Api::Discovery, "EndpointSlice", true),
+    (Kind::Endpoints, Api::Core, "Endpoints", true),
     (Kind::KubernetesNode, Api::Core, "Node", false),
     (Kind::KubernetesNetworkPolicy, Api::Networking, "NetworkPolicy", true),
     (Kind::ClusterNetworkPolicy, Api::AdminV1Alpha2, "ClusterNetworkPolicy", false),
@@ -140,6 +142,19 @@ impl Kind {
             && KINDS.into_iter().any(|(kind, _, policy, _)| kind.is_policy() && policy == name)
     }
 
+    /// Reports whether a kind without support has the name of a supported one in another version of
+    /// its API, or a similar name in the same one.
+    pub(crate) fn resembles_known(api_version: &str, name: &str) -> bool {
+        let group = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let own = group(api_version);
+        KINDS.into_iter().any(|(kind, _, known, _)| known == name && group(kind.api_version()) == own)
+            || Api::find(api_version).is_some_and(|api| {
+                let names: Vec<&str> =
+                    KINDS.into_iter().filter(|(_, of, ..)| *of == api).map(|(_, _, name, _)| name).collect();
+                closest(name, &names).is_some()
+            })
+    }
+
     /// Returns every supported `apiVersion` of the kinds of policy with this name.
     pub(crate) fn policy_versions(name: &str) -> impl Iterator<Item = &'static str> {
         let kinds = KINDS.into_iter().filter(move |(kind, _, policy, _)| kind.is_policy() && *policy == name);
@@ -160,6 +175,11 @@ impl Kind {
             Api::AdminV1Alpha2 => "policy.networking.k8s.io/v1alpha2",
             Api::KubeVirt => "kubevirt.io/v1",
         }
+    }
+
+    /// Reports whether this `apiVersion` is one of Calico's API.
+    pub(crate) fn is_version_of_calico(api_version: &str) -> bool {
+        Api::find(api_version) == Some(Api::Calico)
     }
 
     /// Reports whether this is a kind of Calico's API.

@@ -75,7 +75,7 @@ impl<'n> StoredMeta<'n> {
         for name in ["labels", "annotations"] {
             for (name, _) in map.field(name).map(|pairs| pairs.text_map(&mut own)).unwrap_or_default() {
                 if !is_label_name(name) {
-                    map.error(&mut own, format!("{name:?} is not the name of a label or annotation"));
+                    map.error(&mut own, format!("{name:?} is not a valid name of a label or annotation"));
                 }
             }
         }
@@ -173,10 +173,10 @@ fn remove_reserved<'n>(kind: Kind, labels: &mut Vec<(&'n str, &'n str)>, metadat
         // The CNI plugin writes these labels to each endpoint; the platform's values replace them.
         let is_replaced = kind == Kind::WorkloadEndpoint && PLATFORM_LABELS.contains(name);
         if !is_kept && !is_replaced {
-            let what = "is reserved for the platform; it is ignored";
+            let message = "is reserved for the platform; it is ignored";
             match written.as_ref().and_then(|written| written.field(name)) {
-                Some(label) => label.warn(sink, what),
-                None => metadata.warn(sink, format!("label `{name}` {what}")),
+                Some(label) => label.warn(sink, message),
+                None => metadata.warn(sink, format!("label `{name}` {message}")),
             }
         }
         is_kept
@@ -211,7 +211,7 @@ fn namespace<'n>(kind: Kind, metadata: &Map<'n, '_>, sink: &mut Sink) -> Option<
 
 /// Checks a name like the API server: labels with dots between them, at most 253 characters.
 fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -> bool {
-    let what = if name.is_empty() {
+    let message = if name.is_empty() {
         "must not be empty".to_owned()
     } else if !is_dotted(name) || name.len() > max_name(kind) {
         format!("`{name}` is not a name: letters in lower case, digits, `-` and `.`, at most {}", max_name(kind))
@@ -220,7 +220,7 @@ fn check_name(kind: Kind, name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -
     } else {
         return true;
     };
-    cursor.error(sink, what);
+    cursor.error(sink, message);
     false
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn is_label_value(text: &str) -> bool {
 pub(crate) fn check_labels(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut Sink) {
     for (name, value) in labels {
         if !is_label_name(name) {
-            cursor.error(sink, format!("`{name}` is not the name of a label"));
+            cursor.error(sink, format!("`{name}` is not a valid label name"));
         }
         if !is_label_value(value) {
             cursor.error(sink, format!("`{value}` is not a value for label `{name}`"));

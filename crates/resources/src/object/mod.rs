@@ -53,13 +53,13 @@ impl Resource {
     /// Returns an invalid resource for an object without readable text.
     #[must_use]
     pub fn unreadable(subject: impl Into<String>, error: SyntaxError) -> Self {
-        let SyntaxError { position, what } = error;
+        let SyntaxError { position, message } = error;
         Self {
             id: None,
             subject: subject.into(),
             position,
             outcome: Outcome::Invalid { substitute: None },
-            problems: vec![FieldProblem::new(Severity::Error, position, "", what)],
+            problems: vec![FieldProblem::new(Severity::Error, position, "", message)],
         }
     }
 }

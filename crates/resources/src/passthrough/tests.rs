@@ -89,7 +89,7 @@ fn blocks_of_the_api_server_are_written_as_those_of_etcd() {
 
 /// Only allocated addresses within the block, of another node than the block's, count.
 #[test]
-fn what_routes_depend_on_in_a_block() {
+fn block_fields_that_routes_depend_on() {
     let read = |cidr: &str, affinity: Option<&str>, allocations: Json| -> (Option<String>, Vec<String>) {
         let attributes = json!([
             {"secondary": {"node": "n1"}},
@@ -188,7 +188,7 @@ fn a_block_that_felix_could_not_read_is_a_problem() {
 }
 
 #[test]
-fn a_peer_is_passed_on_without_what_tells_only_when_it_was_written() {
+fn a_peer_is_passed_on_without_write_metadata() {
     let annotation = json!({"labels": {"rack": "7"}, "annotations": {"a": "b"}}).to_string();
     let crd = json!({
         "apiVersion": "crd.projectcalico.org/v1",
@@ -258,7 +258,7 @@ fn a_machine_that_moves() {
 /// The behaviour is that of `felixnodeprocessor.go` and
 /// `libcalico-go/lib/backend/k8s/resources/node.go` for `USE_POD_CIDR`.
 #[test]
-fn networks_of_pods_are_blocks_where_that_is_wanted() {
+fn pod_networks_are_blocks_if_requested() {
     let node = json!({
         "metadata": {"name": "n1", "annotations": {
             "projectcalico.org/IPv4IPIPTunnelAddr": "10.1.1.1",
@@ -329,7 +329,7 @@ fn migration(contributions: &Contributions) -> &LiveMigration {
 }
 
 #[test]
-fn what_a_migration_means_is_read_with_it() {
+fn a_migration_is_decoded() {
     let endpoint = |workload: &str, endpoint: &str| json!({"hostname": "n1", "orchestratorID": "openstack", "workloadID": workload, "endpointID": endpoint});
     let object = json!({
         "metadata": {"name": "m", "namespace": "ns", "uid": "u-1"},
@@ -362,7 +362,7 @@ fn what_a_migration_means_is_read_with_it() {
 }
 
 #[test]
-fn what_a_moving_machine_means_is_what_is_passed_on() {
+fn a_moving_machine_is_decoded_as_passed_on() {
     let object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": {"name": "m", "namespace": "shop", "uid": "uid-123"},
@@ -392,7 +392,7 @@ fn a_machine_whose_name_could_change_a_selector_is_reported() {
 }
 
 #[test]
-fn what_a_peer_means_is_read_with_it() {
+fn a_bgp_peer_is_decoded() {
     let peer = |spec: Json| {
         let object = json!({"metadata": {"name": "p"}, "spec": spec});
         let read = resource(Kind::BgpPeer, &object, BlockSource::Omitted);

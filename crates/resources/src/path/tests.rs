@@ -120,7 +120,7 @@ fn keys_without_identity_have_no_path() {
 }
 
 #[test]
-fn what_is_passed_on_is_known_by_its_path() {
+fn passed_on_objects_are_identified_by_path() {
     let block = |cidr: &str| Key::Block(cidr.parse().unwrap());
     for (path, expected) in [
         ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.64-26", block("10.0.0.64/26")),

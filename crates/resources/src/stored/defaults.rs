@@ -6,11 +6,26 @@ use serde_json::{Map, Value, json};
 use tortie_model::Cidr;
 
 use super::part::{ObjectError, TIER_LABEL, part};
-use super::{ResourceKey, ResourceKind, tier_of};
+use super::{API_VERSION, ResourceKey, ResourceKind, tier_of};
 use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL};
 use crate::v3::tiers;
 
 type Fields = Map<String, Value>;
+
+/// Returns the profile that every datastore has without storing it, if the kind is that of profiles
+/// (`libcalico-go/lib/resources/static.go`).
+#[must_use]
+pub fn built_in_profile(kind: ResourceKind) -> Option<Value> {
+    let allow = json!([{"action": "Allow", "source": {}, "destination": {}}]);
+    (kind == ResourceKind::Profile).then(|| {
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": "Profile",
+            "metadata": {"name": tiers::DEFAULT_ALLOW_PROFILE, "resourceVersion": "1"},
+            "spec": {"ingress": allow, "egress": allow},
+        })
+    })
+}
 
 /// Fills in the missing fields of an object whose `spec` is normalized.
 pub(super) fn fill_in(key: &ResourceKey, object: &mut Fields) -> Result<(), ObjectError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::object::Kind;
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 
 /// Kind of resource in a datastore: the kinds of `projectcalico.org/v3` that etcd stores
 /// (`libcalico-go/lib/backend/model/resource.go`), for the model or for other components alone; and
@@ -277,7 +277,7 @@ pub struct UnknownKind(pub String);
 fn nearest(word: &str) -> String {
     let names = ROWS.iter().flat_map(|row| [row.name, row.plural].into_iter().chain(row.short.iter().copied()));
     let names: Vec<&str> = names.filter(|name| name.len() > 2).collect();
-    is_meant(word, &names)
+    suggestion(word, &names)
 }
 
 impl FromStr for ResourceKind {

@@ -34,6 +34,7 @@ use std::str::FromStr;
 pub use crate::v3::tiers::{
     BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, TierError, built_in_tier, built_in_tiers, check_tier, tier_of,
 };
+pub use defaults::built_in_profile;
 pub(crate) use endpoint::endpoint_name;
 pub use endpoint::{EndpointError, EndpointNameError, check_endpoint};
 pub use kind::{ResourceKind, UnknownKind};

@@ -114,8 +114,8 @@ pub fn to_stored(key: &ResourceKey, object: &mut Value) -> Result<(), ObjectErro
     } else {
         metadata.insert("namespace".into(), key.namespace().into());
     }
-    for told in ["resourceVersion", "selfLink"] {
-        metadata.shift_remove(told);
+    for field in ["resourceVersion", "selfLink"] {
+        metadata.shift_remove(field);
     }
     metadata.retain(|name, value| match name.as_str() {
         "labels" | "annotations" => value.as_object().is_none_or(|texts| !texts.is_empty()) && !value.is_null(),

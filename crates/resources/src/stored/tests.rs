@@ -84,13 +84,13 @@ fn kinds_have_the_short_names_of_calicoctl() {
 
 #[test]
 fn a_misspelt_kind_is_guessed() {
-    for (word, asked) in [
+    for (word, suggestion) in [
         ("networkpolicys", "; is `NetworkPolicy` meant?"),
         ("gnpp", "; is `gnp` meant?"),
         ("HostEndpoit", "; is `HostEndpoint` meant?"),
         ("foo", ""),
     ] {
-        let expected = format!("`{word}` is not a kind of resource that the datastore keeps{asked}");
+        let expected = format!("`{word}` is not a kind of resource that the datastore keeps{suggestion}");
         assert_eq!(word.parse::<ResourceKind>().unwrap_err().to_string(), expected);
     }
 }
@@ -185,7 +185,7 @@ fn tiers_get_an_order_and_an_action() {
 }
 
 #[test]
-fn built_in_tiers_stay_what_they_are() {
+fn built_in_tiers_are_immutable() {
     for tier in built_in_tiers() {
         let object = tier.object();
         assert_eq!(check_tier(tier.name, object["spec"].as_object().expect("a spec")), Ok(()));
@@ -199,34 +199,34 @@ fn built_in_tiers_stay_what_they_are() {
         ("kube-admin", json!({}), "spec.order"),
         ("kube-baseline", json!({"order": 10_000_000, "defaultAction": "Deny"}), "spec.defaultAction"),
     ] {
-        let said = check_tier(name, &spec(value)).expect_err(name).to_string();
-        assert!(said.starts_with(&format!("{field}: must be ")), "{said}");
+        let refusal = check_tier(name, &spec(value)).expect_err(name).to_string();
+        assert!(refusal.starts_with(&format!("{field}: must be ")), "{refusal}");
     }
 }
 
 #[test]
-fn an_endpoint_is_called_as_its_spec_says() {
+fn an_endpoint_name_must_match_its_spec() {
     let spec = |value: Value| value.as_object().expect("a spec").clone();
     let of = |node: &str, pod: &str| {
         spec(json!({"node": node, "orchestrator": "k8s", "pod": pod, "endpoint": "eth0", "workload": "other"}))
     };
     assert_eq!(check_endpoint("n1-k8s-web--1-eth0", &of("n1", "web-1")), Ok(()));
-    let said = check_endpoint("n1-k8s-web-1-eth0", &of("n1", "web-1")).expect_err("another name");
-    assert_eq!(said, EndpointError::Name { must: "n1-k8s-web--1-eth0".into() });
-    assert_eq!(said.to_string(), "metadata.name: must be n1-k8s-web--1-eth0, as node, workload and endpoint say");
+    let refusal = check_endpoint("n1-k8s-web-1-eth0", &of("n1", "web-1")).expect_err("another name");
+    assert_eq!(refusal, EndpointError::Name { must: "n1-k8s-web--1-eth0".into() });
+    assert_eq!(refusal.to_string(), "metadata.name: must be n1-k8s-web--1-eth0, as node, workload and endpoint say");
     for (node, pod, field, part) in [("", "web", "spec.node", ""), ("n1", "web-", "spec.pod", "web-")] {
         let error = EndpointNameError { part: part.into() };
-        let said = check_endpoint("any", &of(node, pod)).expect_err(field);
-        assert_eq!(said, EndpointError::Part { field, error });
+        let refusal = check_endpoint("any", &of(node, pod)).expect_err(field);
+        assert_eq!(refusal, EndpointError::Part { field, error });
         assert_eq!(
-            with_causes(&said),
+            with_causes(&refusal),
             format!("{field}: `{part}` cannot be a part of the name of a workload endpoint")
         );
     }
 }
 
 #[test]
-fn what_was_kept_is_read_again() {
+fn stored_objects_are_read_again() {
     let key = key(ResourceKind::NetworkPolicy, "shop", "default.a");
     let mut object = json!({"metadata": {"annotations": {"mine": "x"}}, "spec": {}});
     to_stored(&key, &mut object).expect("to be stored");
@@ -240,7 +240,7 @@ fn what_was_kept_is_read_again() {
 }
 
 #[test]
-fn shapes_that_cannot_be_kept() {
+fn invalid_shapes_are_refused() {
     let key = key(ResourceKind::NetworkPolicy, "shop", "a");
     for mut object in [
         json!(1),
@@ -254,7 +254,7 @@ fn shapes_that_cannot_be_kept() {
 }
 
 #[test]
-fn policies_of_old_show_their_tier() {
+fn legacy_policies_show_their_tier() {
     let mut object = json!({"metadata": {"name": "a"}});
     labelled(ResourceKind::GlobalNetworkPolicy, &mut object);
     assert_eq!(object["metadata"]["labels"], json!({"projectcalico.org/tier": "default"}));

@@ -26,7 +26,7 @@ pub(crate) use metadata::convert_uid;
 
 /// Converts a resource for the clients of such a syncer.
 pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
-    let for_felix = judged(object, labels, sink)?;
+    let for_felix = felix_contributions(object, labels, sink)?;
     let (path, value) = match object.id.kind {
         Kind::IpPool => pool::ip_pool(object, &for_felix, sink)?,
         Kind::BlockAffinity => match affinity::block_affinity(object, sink)? {
@@ -52,7 +52,7 @@ pub(crate) fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink
 }
 
 /// Converts an object as for Felix, without warnings: the reader for Felix reports them.
-fn judged(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
+fn felix_contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let mut own = sink.apart();
     let contributions = felix::contributions(object, labels, &mut own);
     own.problems.keep_errors();

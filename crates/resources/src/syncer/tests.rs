@@ -50,7 +50,7 @@ fn names_of_syncers() {
 
 /// The lists of `libcalico-go/lib/backend/syncersv1/{bgpsyncer,tunnelipsyncer,nodestatussyncer}`.
 #[test]
-fn what_each_syncer_has() {
+fn kinds_of_each_syncer() {
     let all = |syncer: SyncerType, block_source| -> Vec<Kind> {
         let kinds = [
             Kind::IpPool,
@@ -86,7 +86,7 @@ fn what_each_syncer_has() {
 /// Names, order and defaults of fields are those of `IPPool` in
 /// `libcalico-go/lib/backend/model/ippool.go`.
 #[test]
-fn pools_have_their_old_form_with_all_that_bgp_needs() {
+fn pools_have_their_v1_form_with_the_fields_for_bgp() {
     let spec = json!({
         "cidr": "10.1.0.0/16", "ipipMode": "CrossSubnet", "natOutgoing": true, "disabled": true,
         "disableBGPExport": true, "assignmentMode": "Manual", "allowedUses": ["Tunnel"],
@@ -112,7 +112,7 @@ fn pools_have_their_old_form_with_all_that_bgp_needs() {
 }
 
 #[test]
-fn resources_are_whole_but_for_their_version() {
+fn resources_are_complete_except_for_their_version() {
     let mut node = calico(
         "Node",
         "n1",
@@ -331,7 +331,7 @@ fn affinities_of_blocks() {
 }
 
 #[test]
-fn filters_are_judged_as_the_original_does() {
+fn filters_are_validated_as_calico_does() {
     let full = json!({
         "cidr": "10.0.0.0/8", "prefixLength": {"min": 8, "max": 24}, "source": "RemotePeers", "interface": "eth*",
         "matchOperator": "In", "peerType": "eBGP", "communities": {"values": ["1:2"]}, "asPathPrefix": [64512, "1.10"],
@@ -392,7 +392,7 @@ fn requests_for_the_status_of_nodes() {
 /// Kinds of other syncers are ignored without a warning: the reader for Felix reports unknown
 /// kinds.
 #[test]
-fn other_kinds_are_none_of_its_business() {
+fn other_kinds_are_ignored() {
     let options = Options { syncer: SyncerType::NodeStatus, ..Options::default() };
     let text = "{kind: NetworkPolicy, apiVersion: projectcalico.org/v3, metadata: {name: p}}\n---\nkind: Gadget\napiVersion: v1\n";
     let manifest = manifest::read(text, manifest::Format::Yaml, &options, &mut Interner::new());

@@ -8,7 +8,7 @@ use crate::manifest::{self, Format, read};
 
 fn sound(converted: Converted) -> Json {
     let others = converted.problems.iter().filter(|problem| {
-        !problem.what.starts_with("has no effect: ") && !problem.what.starts_with("is reserved for the platform")
+        !problem.message.starts_with("has no effect: ") && !problem.message.starts_with("is reserved for the platform")
     });
     assert_eq!(others.count(), 0, "{:?}", converted.problems);
     match converted.outcome {
@@ -40,7 +40,7 @@ mod policies_of_the_original {
     use super::*;
 
     #[test]
-    fn a_basic_one() {
+    fn a_basic_policy() {
         let converted = sound(network_policy(&policy(
             "test-policy",
             &json!({"podSelector": {"matchLabels": {"label2": "value2", "label": "value"}},
@@ -99,7 +99,7 @@ mod policies_of_the_original {
 
 /// `kube-controllers/pkg/converter/{namespace,serviceaccount,pod}_converter_test.go`.
 #[test]
-fn profiles_of_the_original() {
+fn profiles_of_calico() {
     let metadata = json!({"name": "default", "labels": {"foo.org/bar": "baz", "roger": "rabbit"}});
     let namespace = sound(namespace(&json!({"metadata": metadata})));
     assert_eq!(
@@ -142,7 +142,7 @@ fn names_of_endpoints() {
 }
 
 #[test]
-fn a_bad_rule_costs_that_rule_alone() {
+fn a_bad_rule_invalidates_only_itself() {
     let spec = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"],
         "ingress": [
             {"ports": [{"port": 80}]},
@@ -176,7 +176,7 @@ fn a_bad_rule_costs_that_rule_alone() {
 }
 
 #[test]
-fn what_a_policy_is_about_must_be_known() {
+fn the_subject_of_a_policy_must_be_known() {
     let unusable = |spec: Json| match network_policy(&policy("p", &spec)) {
         Converted { outcome: Conversion::Unusable { substitute }, problems } if !problems.is_empty() => substitute,
         other => panic!("{spec}: {other:?}"),
@@ -236,7 +236,7 @@ fn pods_with_everything() {
         "spec": {"nodeName": "node-1", "serviceAccountName": "web",
                  "containers": [{"ports": [{"name": "http", "containerPort": 80}, {"name": "dns", "containerPort": 53, "protocol": "UDP"},
                                            {"containerPort": 1, "hostPort": 2}]}],
-                 "initContainers": [{"ports": [{"name": "s", "containerPort": 9, "protocol": "SCTP"}]}]},
+                 "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "s", "containerPort": 9, "protocol": "SCTP"}]}]},
         "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "2001:db8::1"}]},
     });
     let resource = sound(super::pod(&pod, &Options::default()));

@@ -7,7 +7,7 @@ use std::ops::Range;
 use tortie_model::{Interner, PortSpec, RuleCount, SelectorCache, Valid, Validate};
 
 use super::{Content, Entry, Extent, Node, ParameterCheck, Position, Problems, RulePositions};
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 use crate::{FieldProblem, Lint, Severity};
 
 /// Number of fields above which duplicates in a mapping are found by hashing.
@@ -150,25 +150,29 @@ impl Sink {
         self.problems.append(if tolerate { other.problems.tolerated() } else { other.problems });
     }
 
-    fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, what: String) {
-        self.report_at(severity, position, 0, path, what);
+    fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, message: String) {
+        self.report_at(severity, position, 0, path, message);
     }
 
-    fn lint(&mut self, lint: Lint, (position, length): (Position, u32), path: Path<'_>, what: String) {
+    fn lint(&mut self, lint: Lint, (position, length): (Position, u32), path: Path<'_>, message: String) {
         if self.lints {
             let severity = Severity::Warning;
-            let problem = FieldProblem::new(severity, position, path.to_string(), what);
+            let problem = FieldProblem::new(severity, position, path.to_string(), message);
             self.problems.push(FieldProblem { length, lint: Some(lint), ..problem });
         }
     }
 
-    fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, what: String) {
+    fn report_at(&mut self, severity: Severity, position: Position, length: u32, path: Path<'_>, message: String) {
         if self.problems.omit(severity) {
             return;
         }
-        let problem = FieldProblem::new(severity, position, path.to_string(), what);
+        let problem = FieldProblem::new(severity, position, path.to_string(), message);
         self.problems.push(FieldProblem { length, ..problem });
     }
+}
+
+fn as_boolean(word: &str, value: bool) -> String {
+    format!("kubectl and calicoctl read `{word}` without quotes as {value}")
 }
 
 impl<'n, 'p> Cursor<'n, 'p> {
@@ -186,33 +190,40 @@ impl<'n, 'p> Cursor<'n, 'p> {
     }
 
     /// Reports an error of this node, which makes the object invalid.
-    pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
+    pub(crate) fn error(&self, sink: &mut Sink, message: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
-        sink.report_at(Severity::Error, position, extent.length, self.path, what.into());
+        sink.report_at(Severity::Error, position, extent.length, self.path, message.into());
     }
 
     /// Reports a warning, which leaves the object valid.
-    pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
+    pub(crate) fn warn(&self, sink: &mut Sink, message: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
-        sink.report_at(Severity::Warning, position, extent.length, self.path, what.into());
+        sink.report_at(Severity::Warning, position, extent.length, self.path, message.into());
     }
 
     /// Reports a lint, if lints are requested.
-    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, what: impl Into<String>) {
+    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, message: impl Into<String>) {
         let Node { position, extent, .. } = *self.node;
-        sink.lint(lint, (position, extent.length), self.path, what.into());
+        sink.lint(lint, (position, extent.length), self.path, message.into());
+    }
+
+    /// As [`Cursor::warn`], with the name of a lint.
+    pub(crate) fn warn_as(&self, sink: &mut Sink, lint: Lint, message: impl Into<String>) {
+        let Node { position, extent, .. } = *self.node;
+        let problem = FieldProblem::new(Severity::Warning, position, self.path.to_string(), message);
+        sink.problems.push(FieldProblem { length: extent.length, lint: Some(lint), ..problem });
     }
 
     /// As [`Cursor::error`], if only these bytes of the node's text are wrong.
-    pub(crate) fn error_within(&self, sink: &mut Sink, bytes: Range<usize>, what: impl Into<String>) {
+    pub(crate) fn error_within(&self, sink: &mut Sink, bytes: Range<usize>, message: impl Into<String>) {
         let (Content::Text(text), Extent { text_at: Some(text_at), .. }) = (&self.node.content, self.node.extent)
         else {
-            return self.error(sink, what);
+            return self.error(sink, message);
         };
         let characters = |bytes| text.get(bytes).map_or(0, |part: &str| part.chars().count().try_into().unwrap_or(0));
         let Position { line, column } = self.node.position;
         let column = column.saturating_add(text_at).saturating_add(characters(0..bytes.start));
-        sink.report_at(Severity::Error, Position { line, column }, characters(bytes), self.path, what.into());
+        sink.report_at(Severity::Error, Position { line, column }, characters(bytes), self.path, message.into());
     }
 
     /// Returns the value of this node if it passes the model's checks. A failure is reported,
@@ -230,7 +241,12 @@ impl<'n, 'p> Cursor<'n, 'p> {
     }
 
     fn wrong(&self, sink: &mut Sink, wanted: &str) {
-        self.error(sink, format!("must be {wanted}, is {}", self.node.content.noun()));
+        let content = &self.node.content;
+        let message = match content {
+            Content::Switch(value, word) => format!("must be {wanted}; {}", as_boolean(word, *value)),
+            _ => format!("must be {wanted}, is {}", content.noun()),
+        };
+        self.error(sink, message);
     }
 
     pub(crate) fn text(&self, sink: &mut Sink) -> Option<&'n str> {
@@ -245,7 +261,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
             return Some(text);
         }
         match self.node.content {
-            Content::Int(_) | Content::Float(_) | Content::Bool(_) => {
+            Content::Int(_) | Content::Float(_) | Content::Bool(_) | Content::Switch(..) => {
                 self.wrong(sink, "text (put it in quotes)");
             }
             _ => self.wrong(sink, "text"),
@@ -254,7 +270,7 @@ impl<'n, 'p> Cursor<'n, 'p> {
     }
 
     pub(crate) fn boolean(&self, sink: &mut Sink) -> Option<bool> {
-        if let Content::Bool(value) = self.node.content {
+        if let Content::Bool(value) | Content::Switch(value, _) = self.node.content {
             return Some(value);
         }
         self.wrong(sink, "true or false");
@@ -270,12 +286,12 @@ impl<'n, 'p> Cursor<'n, 'p> {
             Content::Float(float) if float.fract() == 0.0 && float.abs() < 9e15 => float as i64,
             // It exceeds every accepted range; its digits are lost.
             Content::Float(float) if float.fract() == 0.0 || !float.is_finite() => {
-                let what = match float {
+                let message = match float {
                     float if float.is_nan() => "no number",
                     float if float < 0.0 => "far below",
                     _ => "far above",
                 };
-                self.error(sink, format!("must be between {min} and {max}, and is {what}"));
+                self.error(sink, format!("must be between {min} and {max}, and is {message}"));
                 return None;
             }
             Content::Float(_) => {
@@ -337,6 +353,9 @@ impl<'n, 'p> Cursor<'n, 'p> {
             if repeated {
                 map.cursor_of(entry).error(sink, "is given twice");
             }
+            if let Some(value) = entry.switch {
+                map.quotes_missing(entry, value, sink);
+            }
         }
         Some(map)
     }
@@ -385,23 +404,30 @@ impl<'n> Map<'n, '_> {
         Cursor { node: &entry.node, path: Path::Field(&self.path, &entry.key) }
     }
 
+    /// Reports a name that other programs read as a boolean.
+    fn quotes_missing(&self, entry: &Entry<'_>, value: bool, sink: &mut Sink) {
+        let message = format!("the name must be in quotes; {}", as_boolean(&entry.key, value));
+        let length = entry.key.chars().count().try_into().unwrap_or(0);
+        sink.report_at(Severity::Error, entry.position, length, Path::Field(&self.path, &entry.key), message);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Reports an error of the mapping as a whole, which makes the object invalid.
-    pub(crate) fn error(&self, sink: &mut Sink, what: impl Into<String>) {
-        sink.report(Severity::Error, self.position, self.path, what.into());
+    pub(crate) fn error(&self, sink: &mut Sink, message: impl Into<String>) {
+        sink.report(Severity::Error, self.position, self.path, message.into());
     }
 
     /// As [`Cursor::lint`].
-    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, what: impl Into<String>) {
-        sink.lint(lint, (self.position, 0), self.path, what.into());
+    pub(crate) fn lint(&self, sink: &mut Sink, lint: Lint, message: impl Into<String>) {
+        sink.lint(lint, (self.position, 0), self.path, message.into());
     }
 
     /// As [`Cursor::warn`].
-    pub(crate) fn warn(&self, sink: &mut Sink, what: impl Into<String>) {
-        sink.report(Severity::Warning, self.position, self.path, what.into());
+    pub(crate) fn warn(&self, sink: &mut Sink, message: impl Into<String>) {
+        sink.report(Severity::Warning, self.position, self.path, message.into());
     }
 
     /// Reports a missing field, under its path.
@@ -440,9 +466,9 @@ impl<'n> Map<'n, '_> {
             if sink.problems.omit(severity) {
                 continue;
             }
-            let what = format!("is not a known field{}", is_meant(&entry.key, names));
+            let message = format!("is not a known field{}", suggestion(&entry.key, names));
             let length = entry.key.chars().count().try_into().unwrap_or(0);
-            sink.report_at(severity, entry.position, length, Path::Field(&self.path, &entry.key), what);
+            sink.report_at(severity, entry.position, length, Path::Field(&self.path, &entry.key), message);
         }
     }
 

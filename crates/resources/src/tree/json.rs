@@ -46,8 +46,8 @@ impl<'t> Reader<'t> {
         self.position
     }
 
-    fn error(&mut self, what: impl Into<String>) -> SyntaxError {
-        SyntaxError { position: self.position(), what: what.into() }
+    fn error(&mut self, message: impl Into<String>) -> SyntaxError {
+        SyntaxError { position: self.position(), message: message.into() }
     }
 
     fn unexpected(&mut self, wanted: &str) -> SyntaxError {
@@ -127,7 +127,7 @@ impl<'t> Reader<'t> {
             }
             self.skip_blank();
             let node = self.value(depth + 1)?;
-            entries.push(Entry { key, position, node });
+            entries.push(Entry { key, switch: None, position, node });
             self.skip_blank();
             if self.eat(b'}') {
                 return Ok(entries);

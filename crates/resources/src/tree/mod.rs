@@ -3,18 +3,18 @@
 //! Trees are short-lived: one document is parsed, converted to typed values and dropped before the
 //! next.
 
-mod asked;
 mod cursor;
 mod json;
 mod problems;
+mod reader_options;
 mod yaml;
 
 use std::borrow::Cow;
 
-pub use asked::{ParameterCheck, RulePositions};
 pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
 pub(crate) use json::parse as parse_json;
 pub(crate) use problems::Problems;
+pub use reader_options::{ParameterCheck, RulePositions};
 pub(crate) use yaml::parse as parse_yaml;
 
 use crate::Position;
@@ -41,6 +41,9 @@ pub(crate) struct Extent {
 pub(crate) enum Content<'t> {
     Null,
     Bool(bool),
+    /// A word without quotes that YAML 1.1 reads as this boolean, and YAML 1.2 as text: `yes`, `n`,
+    /// `off`. kubectl and calicoctl read YAML 1.1.
+    Switch(bool, Cow<'t, str>),
     Int(i64),
     Float(f64),
     Text(Cow<'t, str>),
@@ -52,6 +55,8 @@ pub(crate) enum Content<'t> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry<'t> {
     pub(crate) key: Cow<'t, str>,
+    /// The boolean as which YAML 1.1 reads the name; see [`Content::Switch`].
+    pub(crate) switch: Option<bool>,
     pub(crate) position: Position,
     pub(crate) node: Node<'t>,
 }
@@ -61,7 +66,7 @@ impl Content<'_> {
     pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
-            Self::Bool(_) => "true or false",
+            Self::Bool(_) | Self::Switch(..) => "true or false",
             Self::Int(_) | Self::Float(_) => "a number",
             Self::Text(_) => "text",
             Self::List(_) => "a list",
@@ -72,12 +77,12 @@ impl Content<'_> {
 
 /// Syntax error of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{position}: {what}")]
+#[error("{position}: {message}")]
 pub struct SyntaxError {
     /// Position where parsing stopped.
     pub position: Position,
     /// The reason.
-    pub what: String,
+    pub message: String,
 }
 
 impl<'t> From<&'t serde_json::Value> for Node<'t> {
@@ -98,6 +103,7 @@ impl<'t> From<&'t serde_json::Value> for Node<'t> {
                     .iter()
                     .map(|(key, value)| Entry {
                         key: Cow::Borrowed(key),
+                        switch: None,
                         position: Position::default(),
                         node: Node::from(value),
                     })
@@ -120,7 +126,7 @@ impl From<&Content<'_>> for serde_json::Value {
     fn from(content: &Content<'_>) -> Self {
         match content {
             Content::Null => Self::Null,
-            Content::Bool(b) => (*b).into(),
+            Content::Bool(b) | Content::Switch(b, _) => (*b).into(),
             Content::Int(int) => (*int).into(),
             Content::Float(float) => (*float).into(),
             Content::Text(text) => text.as_ref().into(),

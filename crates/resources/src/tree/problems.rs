@@ -75,8 +75,8 @@ impl Problems {
     pub(crate) fn into_list(self) -> Vec<FieldProblem> {
         let mut list = self.listed;
         list.extend(self.unlisted.map(|severity| {
-            let what = format!("has more problems than the {MAX_LISTED} that are listed");
-            FieldProblem::new(severity, Position::default(), String::new(), what)
+            let message = format!("has more problems than the {MAX_LISTED} that are listed");
+            FieldProblem::new(severity, Position::default(), String::new(), message)
         }));
         list
     }

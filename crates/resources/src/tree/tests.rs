@@ -19,7 +19,7 @@ fn positions_count_characters() {
 }
 
 #[test]
-fn syntax_errors_say_where() {
+fn syntax_errors_have_a_position() {
     assert_eq!(problem("{\"a\" 1}"), "1:6: expected `:`, found '1'");
     assert_eq!(problem("[1,]"), "1:4: expected a value, found ']'");
     assert_eq!(problem("{\"a\": \"x"), "1:9: the text ends within quotes");
@@ -95,7 +95,7 @@ fn json(text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn merge_keys_add_what_is_not_there() {
+fn merge_keys_add_missing_keys() {
     let base = "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\n";
     let fields = |all: &[&str]| all.iter().map(|field| (*field).to_owned()).collect::<BTreeSet<_>>();
     let merged = |more: &str| {
@@ -147,7 +147,7 @@ fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
     let merged = format!("k: &k {{{fields}}}\nl: {{<<: *k}}\nm: {{<<: [*k, *k]}}\n");
     let bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
                 d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n";
-    for (text, what) in [
+    for (text, message) in [
         (&*alias_of_a_long_scalar, "aliases make the document too large"),
         (&*nested_anchors, "anchors keep more than"),
         (&*keys, "aliases make the document too large"),
@@ -155,7 +155,7 @@ fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
         (bomb, "aliases make the document too large"),
     ] {
         let error = parse_yaml(text).next().unwrap().unwrap_err();
-        assert!(error.what.starts_with(what), "{error}");
+        assert!(error.message.starts_with(message), "{error}");
     }
     // The bounds apply to each document separately.
     let fits = format!("k: &k {}\nl: [*k]\n", "A".repeat(900_000));
@@ -166,5 +166,5 @@ fn copies_by_anchors_and_aliases_are_bounded_in_nodes_and_bytes() {
 fn a_sparse_file_is_refused_before_it_is_parsed() {
     let sparse = "\0".repeat(1 << 20);
     let documents: Vec<_> = parse_yaml(&sparse).collect();
-    assert!(matches!(&documents[..], [Err(error)] if error.what.contains("NUL")), "{documents:?}");
+    assert!(matches!(&documents[..], [Err(error)] if error.message.contains("NUL")), "{documents:?}");
 }

@@ -114,11 +114,11 @@ fn position(marker: &Marker) -> Position {
 }
 
 fn syntax_error(error: &ScanError) -> SyntaxError {
-    SyntaxError { position: position(error.marker()), what: error.info() }
+    SyntaxError { position: position(error.marker()), message: error.info() }
 }
 
-fn fail<T>(position: Position, what: &str) -> Result<T, SyntaxError> {
-    Err(SyntaxError { position, what: what.into() })
+fn fail<T>(position: Position, message: &str) -> Result<T, SyntaxError> {
+    Err(SyntaxError { position, message: message.into() })
 }
 
 impl<'t> Reader<'t> {
@@ -207,17 +207,16 @@ impl<'t> Reader<'t> {
         let mut merged = Vec::new();
         while let Some((event, span)) = self.next()? {
             let position = position(&span.start);
-            let (key, is_merge) = match event {
+            let (key, is_plain) = match event {
                 Event::MappingEnd => break,
-                Event::Scalar(text, style, ..) => {
-                    let is_merge = style == ScalarStyle::Plain && text == "<<";
-                    (text, is_merge)
-                }
+                Event::Scalar(text, style, _, tag) => (text, style == ScalarStyle::Plain && tag.is_none()),
                 Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => {
                     return fail(position, "the name of a field must be text");
                 }
                 _ => continue,
             };
+            let is_merge = is_plain && key == "<<";
+            let switch = if is_plain { switch(&key) } else { None };
             let node = loop {
                 let Some((event, span)) = self.next()? else { return fail(position, "the document ends early") };
                 if let Some(node) = self.node(event, &span, depth + 1)? {
@@ -233,7 +232,7 @@ impl<'t> Reader<'t> {
                     }
                 }
                 _ if is_merge => return fail(node.position, MERGED),
-                content => entries.push(Entry { key, position, node: Node { content, ..node } }),
+                content => entries.push(Entry { key, switch, position, node: Node { content, ..node } }),
             }
         }
         merge(&mut entries, merged);
@@ -293,13 +292,26 @@ fn scalar<'t>(
     Ok(if style == ScalarStyle::Plain { plain(text) } else { Content::Text(text) })
 }
 
-/// Interprets a plain scalar by the core schema of YAML 1.2.
+/// Returns the boolean as which YAML 1.1 reads a plain scalar that is text in YAML 1.2. These are
+/// the spellings of <https://yaml.org/type/bool.html>.
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Some(true),
+        "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Some(false),
+        _ => None,
+    }
+}
+
+/// Interprets a plain scalar by the core schema of YAML 1.2, and by the booleans of YAML 1.1.
 fn plain(text: Cow<'_, str>) -> Content<'_> {
     match &*text {
         "" | "~" | "null" | "Null" | "NULL" => return Content::Null,
         "true" | "True" | "TRUE" => return Content::Bool(true),
         "false" | "False" | "FALSE" => return Content::Bool(false),
         _ => {}
+    }
+    if let Some(value) = switch(&text) {
+        return Content::Switch(value, text);
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(&text);
     let first = unsigned.as_bytes().first().copied().unwrap_or_default();

@@ -150,7 +150,7 @@ fn decode_node(
         (Some(update), None) => Ok(Decoded::Update(labels.share(update))),
         (_, problem) => {
             let problem = match problem {
-                Some(problem) => (problem.field, problem.what),
+                Some(problem) => (problem.field, problem.message),
                 None => (String::new(), "is not valid".into()),
             };
             Err(DecodeError::new(path, key, tier, Some(Cursor::root(node)), problem))

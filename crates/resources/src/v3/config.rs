@@ -38,9 +38,9 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
             sink.adopt(own, false);
             if let Some(value) = value {
                 if known.is_some()
-                    && let Some(what) = sink.parameters.0(&parameter, &value)
+                    && let Some(message) = sink.parameters.0(&parameter, &value)
                 {
-                    cursor.warn(sink, what);
+                    cursor.warn(sink, message);
                 }
                 parameters.insert(ConfigName::new(parameter), Arc::from(value));
             }
@@ -51,8 +51,8 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
     {
         for (name, value) in annotations.text_map(sink) {
             if let Some(parameter) = name.strip_prefix(OVERRIDE) {
-                if let Some(what) = sink.parameters.0(parameter, value) {
-                    annotations.warn(sink, format!("{name}: {what}"));
+                if let Some(message) = sink.parameters.0(parameter, value) {
+                    annotations.warn(sink, format!("{name}: {message}"));
                 }
                 parameters.insert(parameter.into(), value.into());
             }

@@ -160,8 +160,8 @@ pub(crate) fn node_contributions(
             let key = HostConfigKey { host: host.clone(), name: ConfigName::from(name) };
             contributions.push(Update::HostConfig(key, Some(value)));
         } else {
-            let what = if is_address { "an IP address" } else { "an Ethernet address" };
-            object.root.warn(sink, format!("`{text}` is not {what} for a tunnel; it is not used"));
+            let message = if is_address { "an IP address" } else { "an Ethernet address" };
+            object.root.warn(sink, format!("`{text}` is not {message} for a tunnel; it is not used"));
         }
     }
     let mut key = |text: &str| {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tortie_model::{Order, Policy, PolicyId, PolicyKind, PolicyTypes, StagedAction, TierName, Update, with_causes};
 use tortie_selector::Selector;
 
-use super::rule::{Place, rules, selector};
+use super::rule::{RuleContext, rules, selector};
 use super::selectors::{combination, global_policy, namespaced_policy};
 use super::tiers::{DEFAULT_TIER_ORDER, built_in_tier};
 use crate::object::{Contributions, Kind, Meta, Object, PolicyNames, STORED_VERSION, StoredMeta, UnknownFields};
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 use crate::tree::{Cursor, Map, Sink};
 
 /// Returns the name of a policy: that in the annotation with the metadata, or else without the
@@ -81,15 +81,15 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
     let staged_action = if staged { staged_action(spec, sink) } else { None };
     if staged_action == Some(Staged::Delete) {
         // The types are dropped when the policy is stored.
-        let meant = ["stagedAction", "tier", "order", "types"];
-        if let Some((name, field)) = spec.fields().find(|(name, _)| !meant.contains(name)) {
+        let deletable = ["stagedAction", "tier", "order", "types"];
+        if let Some((name, field)) = spec.fields().find(|(name, _)| !deletable.contains(name)) {
             field.error(sink, format!("`{name}` has no meaning when the staged action is Delete"));
         }
         return Some(Vec::new());
     }
     let namespace = &*object.id.namespace;
-    let inbound = rules(spec, "ingress", Place { namespace, ingress: true }, sink);
-    let outbound = rules(spec, "egress", Place { namespace, ingress: false }, sink);
+    let inbound = rules(spec, "ingress", RuleContext { namespace, ingress: true }, sink);
+    let outbound = rules(spec, "egress", RuleContext { namespace, ingress: false }, sink);
     let policy = Policy {
         namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
         tier: tier_name(spec, sink),
@@ -152,8 +152,8 @@ fn types(spec: Map<'_, '_>, source: UnknownFields, ingress: bool, egress: bool, 
             "Ingress" => &mut types.ingress,
             "Egress" => &mut types.egress,
             other => {
-                let meant = is_meant(other, &["Ingress", "Egress"]);
-                word.error(sink, format!("`{other}` is neither Ingress nor Egress{meant}"));
+                let suggestion = suggestion(other, &["Ingress", "Egress"]);
+                word.error(sink, format!("`{other}` is neither Ingress nor Egress{suggestion}"));
                 return Some(());
             }
         };
@@ -177,8 +177,8 @@ fn hints(spec: Map<'_, '_>, sink: &mut Sink) -> bool {
             "AssumeNeededOnEveryNode" if needed => hint.error(sink, "is given twice"),
             "AssumeNeededOnEveryNode" => needed = true,
             other => {
-                let meant = is_meant(other, &["AssumeNeededOnEveryNode"]);
-                hint.error(sink, format!("`{other}` is not a known hint{meant}"));
+                let suggestion = suggestion(other, &["AssumeNeededOnEveryNode"]);
+                hint.error(sink, format!("`{other}` is not a known hint{suggestion}"));
             }
         }
         Some(())
@@ -202,17 +202,20 @@ pub(crate) fn staged_action(spec: Map<'_, '_>, sink: &mut Sink) -> Option<Staged
         "Ignore" => Some(Staged::Action(StagedAction::Ignore)),
         "Delete" => Some(Staged::Delete),
         other => {
-            let meant = is_meant(other, &["Set", "Delete", "Learn", "Ignore"]);
-            field.error(sink, format!("`{other}` is not a staged action; known are Set, Delete, Learn, Ignore{meant}"));
+            let suggestion = suggestion(other, &["Set", "Delete", "Learn", "Ignore"]);
+            field.error(
+                sink,
+                format!("`{other}` is not a staged action; known are Set, Delete, Learn, Ignore{suggestion}"),
+            );
             None
         }
     }
 }
 
 fn check(spec: Map<'_, '_>, policy: &Policy, sink: &mut Sink) {
-    let mut blame = |name: &str, what: &str| {
+    let mut blame = |name: &str, message: &str| {
         if let Some(field) = spec.field(name) {
-            field.error(sink, what);
+            field.error(sink, message);
         }
     };
     if policy.untracked && policy.pre_dnat {
@@ -304,8 +307,8 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
                 Some("Pass") => tier.default_action = Some(TierDefaultAction::Pass),
                 Some("Deny" | "") | None => {}
                 Some(other) => {
-                    let meant = is_meant(other, &["Deny", "Pass"]);
-                    field.error(sink, format!("`{other}` is neither Deny nor Pass{meant}"));
+                    let suggestion = suggestion(other, &["Deny", "Pass"]);
+                    field.error(sink, format!("`{other}` is neither Deny nor Pass{suggestion}"));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tortie_model::{Interner, Profile, ProfileName, ProfileRules, Update};
 
-use super::rule::{Place, rules};
+use super::rule::{RuleContext, rules};
 use crate::object::reserved::{NAME_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
 use crate::object::{Contributions, Object, check_labels, is_dns_subdomain};
 use crate::scalar;
@@ -47,8 +47,8 @@ pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut
     let mut profile_rules = ProfileRules::default();
     if let Some(spec) = spec {
         spec.known(&["ingress", "egress", "labelsToApply"], sink);
-        profile_rules.inbound = rules(spec, "ingress", Place { namespace: "", ingress: true }, sink);
-        profile_rules.outbound = rules(spec, "egress", Place { namespace: "", ingress: false }, sink);
+        profile_rules.inbound = rules(spec, "ingress", RuleContext { namespace: "", ingress: true }, sink);
+        profile_rules.outbound = rules(spec, "egress", RuleContext { namespace: "", ingress: false }, sink);
     }
     let name = ProfileName::new(Arc::clone(&object.id.name));
     Some(vec![

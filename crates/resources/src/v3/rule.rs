@@ -9,30 +9,30 @@ use tortie_model::{
 };
 use tortie_selector::{Expr, Selector};
 
-use super::selectors::{Words, combination, side_selector};
+use super::selectors::{SideSelectors, combination, side_selector};
 use crate::object::is_label_name;
 use crate::scalar::{self, Spelling};
-use crate::spelling::is_meant;
+use crate::spelling::suggestion;
 use crate::tree::{Cursor, Map, Sink};
 
 /// Context of a rule that affects its meaning.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'s> {
+pub(crate) struct RuleContext<'s> {
     /// The policy's namespace; empty for a global policy or a profile.
     pub(crate) namespace: &'s str,
     /// Whether the rule is about traffic to the endpoint.
     pub(crate) ingress: bool,
 }
 
-pub(crate) fn rules(spec: Map<'_, '_>, name: &str, place: Place<'_>, sink: &mut Sink) -> Arc<[Rule]> {
+pub(crate) fn rules(spec: Map<'_, '_>, name: &str, context: RuleContext<'_>, sink: &mut Sink) -> Arc<[Rule]> {
     Rule::list(spec.list(name, sink, |cursor, sink| {
-        let rule = rule(cursor, place, sink)?;
-        sink.rules_at(place.ingress, cursor.position(), 1);
+        let rule = rule(cursor, context, sink)?;
+        sink.rules_at(context.ingress, cursor.position(), 1);
         Some(rule)
     }))
 }
 
-fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rule> {
+fn rule(cursor: Cursor<'_, '_>, context: RuleContext<'_>, sink: &mut Sink) -> Option<Rule> {
     let map = cursor.map(sink)?;
     map.only(
         &[
@@ -64,8 +64,8 @@ fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rul
             }
         }),
         protocol: positive,
-        source: side(map, "source", place, place.ingress, sink),
-        destination: side(map, "destination", place, !place.ingress, sink),
+        source: side(map, "source", context, context.ingress, sink),
+        destination: side(map, "destination", context, !context.ingress, sink),
         extras: RuleExtras {
             not_protocol: negative,
             icmp_type,
@@ -77,7 +77,7 @@ fn rule(cursor: Cursor<'_, '_>, place: Place<'_>, sink: &mut Sink) -> Option<Rul
         }
         .into(),
     };
-    check(map, &rule, place, sink);
+    check(map, &rule, context, sink);
     Some(rule)
 }
 
@@ -104,21 +104,22 @@ fn action(map: Map<'_, '_>, sink: &mut Sink) -> RuleAction {
         Some("Log") => return RuleAction::Log,
         Some("Pass") => return RuleAction::NextTier,
         Some(other) => {
-            let what = format!("`{other}` is not an action; known are Allow, Deny, Log, Pass{}", action_meant(other));
-            field.error(sink, what);
+            let message =
+                format!("`{other}` is not an action; known are Allow, Deny, Log, Pass{}", action_suggestion(other));
+            field.error(sink, message);
         }
     }
     RuleAction::Deny
 }
 
 /// Returns a hint for the name of an action in other firewalls.
-fn action_meant(name: &str) -> String {
+fn action_suggestion(name: &str) -> String {
     let other = match &*name.to_ascii_lowercase() {
         "permit" | "accept" | "pass-through" => "Allow",
         "drop" | "reject" | "block" => "Deny",
         "continue" | "next" | "next-tier" => "Pass",
         "audit" => "Log",
-        _ => return is_meant(name, &["Allow", "Deny", "Log", "Pass"]),
+        _ => return suggestion(name, &["Allow", "Deny", "Log", "Pass"]),
     };
     format!("; is `{other}` meant?")
 }
@@ -146,7 +147,7 @@ const SIDE_FIELDS: [&str; 9] = [
     "services",
 ];
 
-fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut Sink) -> EntityMatch {
+fn side(map: Map<'_, '_>, name: &str, context: RuleContext<'_>, peer: bool, sink: &mut Sink) -> EntityMatch {
     let Some(field) = map.field(name) else { return EntityMatch::default() };
     let Some(side) = field.map(sink) else { return EntityMatch::default() };
     side.only(&SIDE_FIELDS, sink);
@@ -160,7 +161,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         }
         None => (Vec::new(), ""),
     };
-    let words = Words {
+    let written = SideSelectors {
         selector: selector(side, "selector", false, sink),
         not_selector: selector(side, "notSelector", false, sink),
         namespace_selector: selector(side, "namespaceSelector", true, sink),
@@ -168,7 +169,7 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         account_names,
     };
     let is_sound = sink.problems.reports() == sound;
-    let combined = side_selector(place.namespace, &words, &mut sink.selectors);
+    let combined = side_selector(context.namespace, &written, &mut sink.selectors);
     let mut parse = |text: &str| {
         combination(text, &mut sink.selectors).unwrap_or_else(|error| {
             if is_sound {
@@ -178,21 +179,21 @@ fn side(map: Map<'_, '_>, name: &str, place: Place<'_>, peer: bool, sink: &mut S
         })
     };
     let combined = combined.map(|text| parse(&text));
-    let not_selector = (!words.not_selector.is_empty()).then(|| parse(words.not_selector));
+    let not_selector = (!written.not_selector.is_empty()).then(|| parse(written.not_selector));
     let original = OriginalMatch {
-        selector: as_written(words.selector, sink),
-        namespace_selector: as_written(words.namespace_selector, sink),
+        selector: as_written(written.selector, sink),
+        namespace_selector: as_written(written.namespace_selector, sink),
         not_selector: not_selector.clone(),
         service_accounts: ServiceAccountMatch {
-            names: words.account_names.iter().map(|name| (*name).into()).collect(),
-            selector: as_written(words.account_selector, sink),
+            names: written.account_names.iter().map(|name| (*name).into()).collect(),
+            selector: as_written(written.account_selector, sink),
         },
     };
     let extras = EntityExtras {
         not_nets: nets(side, "notNets", sink),
         not_selector,
         not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
-        service: service(side, place, peer, sink).map(Box::new),
+        service: service(side, context, peer, sink).map(Box::new),
         original,
     };
     EntityMatch {
@@ -245,7 +246,7 @@ fn nets(side: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<Cidr> {
     side.list(name, sink, scalar::net).into()
 }
 
-fn service(side: Map<'_, '_>, place: Place<'_>, peer: bool, sink: &mut Sink) -> Option<NamespacedName> {
+fn service(side: Map<'_, '_>, context: RuleContext<'_>, peer: bool, sink: &mut Sink) -> Option<NamespacedName> {
     let field = side.field("services")?;
     let map = field.map(sink)?;
     map.only(&["name", "namespace"], sink);
@@ -260,11 +261,11 @@ fn service(side: Map<'_, '_>, place: Place<'_>, peer: bool, sink: &mut Sink) -> 
     }
     if !peer {
         field.error(sink, "can only be the source of an ingress rule or the destination of an egress rule");
-    } else if !place.ingress && (side.field("ports").is_some() || side.field("notPorts").is_some()) {
+    } else if !context.ingress && (side.field("ports").is_some() || side.field("notPorts").is_some()) {
         field.error(sink, "brings its own ports; `ports` and `notPorts` cannot be given with it");
     }
     // A service without a namespace belongs to that of the policy.
-    let namespace = if namespace.is_empty() { place.namespace } else { namespace };
+    let namespace = if namespace.is_empty() { context.namespace } else { namespace };
     if namespace.is_empty() {
         map.missing("namespace", sink);
     }
@@ -312,7 +313,7 @@ fn methods(http: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
 }
 
 /// Checks that concern several fields (`libcalico-go/lib/validator/v3/validator.go`).
-fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
+fn check(map: Map<'_, '_>, rule: &Rule, context: RuleContext<'_>, sink: &mut Sink) {
     check_ports(map, rule, sink);
     check_families(map, rule, sink);
     for name in ["icmp", "notICMP"] {
@@ -331,7 +332,7 @@ fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
         if rule.protocol.is_some_and(|p| p != Protocol::Named(NamedProtocol::Tcp)) {
             field.error(sink, "needs protocol TCP, or none");
         }
-        if !place.ingress {
+        if !context.ingress {
             field.error(sink, "can only be part of an ingress rule");
         }
     }
@@ -340,7 +341,7 @@ fn check(map: Map<'_, '_>, rule: &Rule, place: Place<'_>, sink: &mut Sink) {
 fn check_ports(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
     for (side_name, side) in [("source", &rule.source), ("destination", &rule.destination)] {
         for (name, ports) in [("ports", &side.ports), ("notPorts", &side.extras.not_ports)] {
-            let what = match rule.protocol {
+            let message = match rule.protocol {
                 None if ports.iter().any(|port| !matches!(port, PortSpec::Named(_))) => {
                     "by number need a protocol that has ports: TCP, UDP or SCTP"
                 }
@@ -353,7 +354,7 @@ fn check_ports(map: Map<'_, '_>, rule: &Rule, sink: &mut Sink) {
                 && let Some(side) = side.map(&mut Sink::default())
                 && let Some(field) = side.field(name)
             {
-                field.error(sink, what);
+                field.error(sink, message);
             }
         }
     }

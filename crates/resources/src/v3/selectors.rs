@@ -11,7 +11,7 @@ use crate::object::reserved::{NAMESPACE_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT
 
 /// Selectors of one side of a rule, as written; empty if absent.
 #[derive(Default)]
-pub(crate) struct Words<'s> {
+pub(crate) struct SideSelectors<'s> {
     pub(crate) selector: &'s str,
     pub(crate) not_selector: &'s str,
     pub(crate) namespace_selector: &'s str,
@@ -22,17 +22,21 @@ pub(crate) struct Words<'s> {
 /// Returns the selector of one side of a rule of a policy in `namespace` (empty for a global
 /// policy); `None` selects anything.
 ///
-/// Every selector in `words` has been checked; an invalid one makes the result select nothing.
-pub(crate) fn side_selector(namespace: &str, words: &Words<'_>, selectors: &mut SelectorCache) -> Option<String> {
-    let namespaces = if !words.namespace_selector.is_empty() {
-        over_namespaces(words.namespace_selector, selectors)
+/// Every selector in `written` has been checked; an invalid one makes the result select nothing.
+pub(crate) fn side_selector(
+    namespace: &str,
+    written: &SideSelectors<'_>,
+    selectors: &mut SelectorCache,
+) -> Option<String> {
+    let namespaces = if !written.namespace_selector.is_empty() {
+        over_namespaces(written.namespace_selector, selectors)
     } else if !namespace.is_empty() {
         format!("{NAMESPACE_LABEL} == '{namespace}'")
     } else {
         String::new()
     };
-    let accounts = join(&over_accounts(words, selectors), words.selector);
-    let restricted = !accounts.is_empty() || !words.not_selector.is_empty() || !words.namespace_selector.is_empty();
+    let accounts = join(&over_accounts(written, selectors), written.selector);
+    let restricted = !accounts.is_empty() || !written.not_selector.is_empty() || !written.namespace_selector.is_empty();
     let selector = if restricted { join(&namespaces, &accounts) } else { accounts };
     (!selector.is_empty()).then_some(selector)
 }
@@ -57,17 +61,17 @@ fn join(a: &str, b: &str) -> String {
 }
 
 #[expect(clippy::expect_used, reason = "the label is a constant")]
-fn over_accounts(words: &Words<'_>, selectors: &mut SelectorCache) -> String {
-    let selector = if words.account_selector.is_empty() {
+fn over_accounts(written: &SideSelectors<'_>, selectors: &mut SelectorCache) -> String {
+    let selector = if written.account_selector.is_empty() {
         String::new()
     } else {
-        prefixed(words.account_selector, SERVICE_ACCOUNT_PREFIX, selectors)
+        prefixed(written.account_selector, SERVICE_ACCOUNT_PREFIX, selectors)
     };
-    let names = if words.account_names.is_empty() {
+    let names = if written.account_names.is_empty() {
         String::new()
     } else {
         let label = Label::new(SERVICE_ACCOUNT_LABEL).expect("a label");
-        Expr::In(label, words.account_names.iter().copied().collect()).to_string()
+        Expr::In(label, written.account_names.iter().copied().collect()).to_string()
     };
     join(&selector, &names)
 }

@@ -102,7 +102,7 @@ fn with_field(object: &Json, field: &str, value: &Json) -> Json {
 }
 
 #[test]
-fn every_reader_fills_in_what_the_table_says() {
+fn every_reader_applies_the_defaults_of_the_table() {
     let mut wrong = Vec::new();
     for Row { kind, field, default, source, object, ours } in rows() {
         assert_eq!(object["kind"], kind);
@@ -125,7 +125,7 @@ fn every_reader_fills_in_what_the_table_says() {
                     (found != *expected || why.is_empty()).then(|| format!("{pointer} is {found}, not {expected}"))
                 }
             };
-            wrong.extend(problem.map(|what| format!("{kind} {field} ({source}), {reader:?}: {what}")));
+            wrong.extend(problem.map(|message| format!("{kind} {field} ({source}), {reader:?}: {message}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

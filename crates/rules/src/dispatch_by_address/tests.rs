@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tortie_iptables::{Action, Chain, InterfaceName, Match, Side, matches_text};
 use tortie_model::{Cidr, Family};
 
-use super::{WorkloadAddress, WorkloadPlace};
-use crate::{Renderer, RulesConfig, WorkloadsBy};
+use super::{WorkloadAddress, WorkloadAttachment};
+use crate::{Renderer, RulesConfig, WorkloadDispatch};
 
 fn name(text: &str) -> InterfaceName {
     InterfaceName::new(text).unwrap()
@@ -14,7 +14,7 @@ fn name(text: &str) -> InterfaceName {
 fn renderer() -> Renderer {
     let prefixes = vec![name("veth"), name("cni")];
     Renderer::new(RulesConfig {
-        workloads: WorkloadsBy::Address,
+        workloads: WorkloadDispatch::Address,
         workload_prefixes: prefixes,
         ..RulesConfig::default()
     })
@@ -22,18 +22,18 @@ fn renderer() -> Renderer {
 
 /// The fields of a packet that these chains match.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct PacketFields {
     address: IpAddr,
     interface: InterfaceName,
     port: Option<InterfaceName>,
 }
 
-fn passes(question: &Match, side: Side, seen: Seen) -> bool {
+fn passes(question: &Match, side: Side, fields: PacketFields) -> bool {
     match question {
-        Match::Net { side: of, net, negated: false } => *of == side && net.cidr().contains(seen.address),
-        Match::InInterface(pattern) => side == Side::Source && pattern.matches(seen.interface.as_str()),
-        Match::OutInterface(pattern) => side == Side::Destination && pattern.matches(seen.interface.as_str()),
-        Match::InBridgePort(port) => seen.port == Some(*port),
+        Match::Net { side: of, net, negated: false } => *of == side && net.cidr().contains(fields.address),
+        Match::InInterface(pattern) => side == Side::Source && pattern.matches(fields.interface.as_str()),
+        Match::OutInterface(pattern) => side == Side::Destination && pattern.matches(fields.interface.as_str()),
+        Match::InBridgePort(port) => fields.port == Some(*port),
         // None of these packets is of ICMP.
         Match::Protocol { .. } | Match::Icmp { .. } | Match::Bridged => false,
         other => panic!("unexpected {other:?}"),
@@ -41,11 +41,11 @@ fn passes(question: &Match, side: Side, seen: Seen) -> bool {
 }
 
 /// Returns the end of a packet's path, following gotos from the root chain.
-fn walk(chains: &[Chain], chain: &str, side: Side, seen: Seen) -> String {
+fn walk(chains: &[Chain], chain: &str, side: Side, fields: PacketFields) -> String {
     let Some(chain) = chains.iter().find(|known| known.name.as_str() == chain) else { return chain.to_owned() };
-    let rule = chain.rules.iter().find(|rule| rule.matches.iter().all(|question| passes(question, side, seen)));
+    let rule = chain.rules.iter().find(|rule| rule.matches.iter().all(|question| passes(question, side, fields)));
     match rule.and_then(|rule| rule.action.as_ref()) {
-        Some(Action::Goto(target)) => walk(chains, target.as_str(), side, seen),
+        Some(Action::Goto(target)) => walk(chains, target.as_str(), side, fields),
         Some(Action::Drop) => "denied".to_owned(),
         Some(other) => panic!("unexpected {other:?}"),
         None => "left alone".to_owned(),
@@ -62,7 +62,7 @@ fn addresses() -> impl Strategy<Value = Vec<WorkloadAddress>> {
                 if is_v6 { format!("fd00::{last:x}").parse().unwrap() } else { [10, 0, 0, last].into() };
             let net = Cidr::host(address);
             if found.iter().all(|other| other.net != net) {
-                let place = place.map(|(interface, port)| WorkloadPlace {
+                let place = place.map(|(interface, port)| WorkloadAttachment {
                     interface: name(["veth1", "veth2", "cni0", "lxc7"][usize::from(interface)]),
                     port: port.map(|port| name(&format!("p{port}"))),
                 });
@@ -75,13 +75,13 @@ fn addresses() -> impl Strategy<Value = Vec<WorkloadAddress>> {
 
 proptest! {
     #[test]
-    fn an_address_reaches_its_endpoint_from_its_own_place_only(
+    fn an_address_reaches_its_endpoint_from_its_own_interface_only(
         known in addresses(), last in 0..60u8, is_v6: bool, interface in 0..5usize, port in 0..4u8,
     ) {
         let address: IpAddr = if is_v6 { format!("fd00::{last:x}").parse().unwrap() } else { [10, 0, 0, last].into() };
         let interface = name(["veth1", "veth2", "cni0", "lxc7", "eth0"][interface]);
         let port = (port < 3).then(|| name(&format!("p{port}")));
-        let seen = Seen { address, interface, port };
+        let fields = PacketFields { address, interface, port };
         let family = if is_v6 { Family::V6 } else { Family::V4 };
         let chains = renderer().workload_dispatch_by_address(family, known.iter().copied());
         let owner = known.iter().find(|known| known.net == Cidr::host(address));
@@ -100,13 +100,13 @@ proptest! {
                 }
                 Some(_) => "denied".to_owned(),
             };
-            prop_assert_eq!(walk(&chains, root, side, seen), expected, "{:?} {:?}", side, seen);
+            prop_assert_eq!(walk(&chains, root, side, fields), expected, "{:?} {:?}", side, fields);
         }
     }
 }
 
 #[test]
-fn discovery_between_ports_of_a_bridge_is_let_through_for_ipv6_only() {
+fn neighbour_discovery_between_bridge_ports_is_allowed_for_ipv6_only() {
     let text = |family| {
         let chains = renderer().workload_dispatch_by_address(family, []);
         chains

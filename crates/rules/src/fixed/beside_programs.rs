@@ -9,7 +9,8 @@ use crate::names::chain;
 use crate::renderer::Renderer;
 
 impl Renderer {
-    /// Chains that only jump to other chains are needed only if one of these has rules.
+    /// Returns the chains of a table beside eBPF programs. Chains that only jump to other chains
+    /// are needed only if one of these has rules.
     pub(super) fn chains_beside_programs(&self, table: Table, family: Family) -> Vec<Chain> {
         match table {
             Table::Raw => {

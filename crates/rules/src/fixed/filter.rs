@@ -8,7 +8,7 @@ use tortie_netfilter::{
 };
 
 use super::protocol::{ICMPV6, IPIP, UDP};
-use crate::config::WorkloadsBy;
+use crate::config::WorkloadDispatch;
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
@@ -51,14 +51,14 @@ impl Renderer {
         // An allowed packet returns from each of these chains, because the next one may have policy
         // for it as well.
         match self.config().workloads {
-            WorkloadsBy::Name => rules.extend(self.workload_interfaces().flat_map(|cali| {
+            WorkloadDispatch::Name => rules.extend(self.workload_interfaces().flat_map(|cali| {
                 [
                     Rule::when(Matches::new().in_interface(cali), Action::Jump(chain::FROM_WORKLOAD)),
                     Rule::when(Matches::new().out_interface(cali), Action::Jump(chain::TO_WORKLOAD)),
                 ]
             })),
             // These chains match addresses and, at their ends, interfaces.
-            WorkloadsBy::Address => rules
+            WorkloadDispatch::Address => rules
                 .extend([Rule::new(Action::Jump(chain::FROM_WORKLOAD)), Rule::new(Action::Jump(chain::TO_WORKLOAD))]),
         }
         rules.extend([
@@ -139,7 +139,7 @@ impl Renderer {
         }
         if config.vxlan(family).enabled {
             let vxlan = || udp_to(config.vxlan_port);
-            // The IPv4 guard drops for any configured action.
+            // The IPv4 guard drops, regardless of the configured action.
             let (deny, word) = match family {
                 Family::V4 => (Action::Drop, "Drop"),
                 Family::V6 => (self.deny(), config.deny.word()),

@@ -8,7 +8,7 @@ use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
 impl Renderer {
-    /// Empty unless kube-proxy runs in IPVS mode.
+    /// Returns the chains for IPVS; none unless kube-proxy runs in IPVS mode.
     pub(super) fn ipvs_chains(&self, family: Family) -> Vec<Chain> {
         let Some(ipvs) = &self.config().ipvs else { return Vec::new() };
         vec![forward_check(family, &PortList::split(&ipvs.node_ports)), self.forward_endpoint_mark()]

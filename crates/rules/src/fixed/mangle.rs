@@ -30,7 +30,7 @@ impl Renderer {
         )
     }
 
-    /// Rules that set DSCP values.
+    /// Returns the rules that set DSCP values.
     pub(super) fn dscp_rules(&self, family: Family) -> Vec<Rule> {
         let set = |id| static_set(family, id);
         let mut rules = Vec::new();

@@ -53,7 +53,7 @@ impl Renderer {
         Chain::new(chain::POSTROUTING, rules)
     }
 
-    /// Tunnel devices whose address can stand in for a wrong source.
+    /// Returns the tunnel devices whose address can replace a wrong source.
     fn tunnel_devices(&self, family: Family) -> impl Iterator<Item = InterfaceName> {
         let config = self.config();
         let ready = |tunnel: crate::TunnelConfig| tunnel.enabled && tunnel.has_address;
@@ -72,7 +72,7 @@ impl Renderer {
     }
 }
 
-/// The unprivileged ports below or above `port`, whichever are more; `None` for port 0.
+/// Returns the unprivileged ports below or above `port`, whichever are more; `None` for port 0.
 pub(super) fn wider_side_of(port: u16) -> Option<PortRange> {
     const LOWEST: u16 = 1024;
     if port == 0 {

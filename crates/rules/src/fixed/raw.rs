@@ -38,10 +38,10 @@ impl Renderer {
         rules.push(Rule::when(Matches::new().mark_set(from_workload), Action::Jump(chain::RPF_SKIP)));
         if config.openstack.is_some() && family == Family::V4 {
             // A DHCP client has no address yet, which the kernel's reverse path filter would not forgive.
-            let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+            let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
             let dhcp = Matches::new()
                 .protocol(Protocol::UDP)
-                .source(nobody)
+                .source(unspecified)
                 .source_ports(PortList::single(68))
                 .destination_ports(PortList::single(67));
             rules.push(Rule::when(dhcp, Action::Accept));
@@ -68,7 +68,8 @@ impl Renderer {
         Chain::new(chain::OUTPUT, rules)
     }
 
-    /// The two directions of a VXLAN tunnel use different source ports, so tracking sees only unanswered flows.
+    /// Returns the rule that exempts VXLAN from connection tracking. The two directions of a tunnel
+    /// use different source ports, so tracking sees only unanswered flows.
     fn vxlan_notrack(&self, family: Family) -> Option<Rule> {
         let vxlan = Matches::new().protocol(Protocol::UDP).destination_port(self.config().vxlan_port);
         self.config().vxlan(family).enabled.then(|| Rule::when(vxlan, Action::NoTrack))

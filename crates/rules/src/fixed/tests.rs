@@ -6,7 +6,7 @@ use tortie_model::Family;
 
 use super::nat::wider_side_of;
 use crate::marks::tests::marks_written;
-use crate::{FailsafePort, IpvsConfig, Marks, PolicyBy, Renderer, RulesConfig, TunnelConfig};
+use crate::{FailsafePort, IpvsConfig, Marks, PolicyBackend, Renderer, RulesConfig, TunnelConfig};
 
 fn config() -> RulesConfig {
     RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap()
@@ -126,8 +126,8 @@ fn failsafes_for_networks() {
 /// Every chain that some fixed chain refers to is either fixed or one that a manager always
 /// provides.
 #[test]
-fn fixed_chains_lead_somewhere() {
-    let programs = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config() });
+fn fixed_chains_jump_to_existing_chains() {
+    let programs = Renderer::new(RulesConfig { policy_backend: PolicyBackend::Programs, ..config() });
     for renderer in [Renderer::new(config()), ipvs(), programs] {
         for (table, provided) in [
             (Table::Raw, vec!["cali-rpf-skip", "cali-from-host-endpoint", "cali-to-host-endpoint"]),
@@ -163,7 +163,7 @@ fn fixed_chains_lead_somewhere() {
 
 #[test]
 fn chains_beside_programs_deny_nothing_that_policy_decides() {
-    let mut all = RulesConfig { policy_by: PolicyBy::Programs, istio_dscp: Some(23), ..config() };
+    let mut all = RulesConfig { policy_backend: PolicyBackend::Programs, istio_dscp: Some(23), ..config() };
     all.vxlan_v4 = TunnelConfig { enabled: true, has_address: true };
     all.wireguard.encrypt_host_traffic = true;
     all.wireguard.v4.enabled = true;
@@ -177,15 +177,15 @@ fn chains_beside_programs_deny_nothing_that_policy_decides() {
     assert!(text(Table::Mangle).contains("--set-dscp 23") && !text(Table::Mangle).contains("cali-to-host-endpoint"));
     assert!(text(Table::Filter).contains("Drop IPv4 VXLAN packets from non-allowed hosts"));
     assert!(!text(Table::Filter).contains("cali-from-wl-dispatch"));
-    let plain = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config() });
+    let plain = Renderer::new(RulesConfig { policy_backend: PolicyBackend::Programs, ..config() });
     assert!(plain.fixed_chains(Table::Raw, Family::V4).is_empty());
     assert!(!plain.hooks().iter().any(|hook| hook.table == Table::Raw));
 }
 
 #[test]
-fn what_programs_let_through_is_accepted_where_other_rules_could_drop_it() {
+fn packets_allowed_by_programs_are_accepted_before_other_rules() {
     let text = |config: RulesConfig| {
-        let renderer = Renderer::new(RulesConfig { policy_by: PolicyBy::Programs, ..config });
+        let renderer = Renderer::new(RulesConfig { policy_backend: PolicyBackend::Programs, ..config });
         let chains = renderer.fixed_chains(Table::Filter, Family::V6);
         ["cali-FORWARD", "cali-INPUT"].map(|chain| lines(&chains, chain).join("\n"))
     };

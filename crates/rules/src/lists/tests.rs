@@ -44,7 +44,7 @@ fn foreign_sources_are_sorted_and_of_one_family() {
 }
 
 #[test]
-fn service_loops_may_be_left_alone() {
+fn service_loop_prevention_can_be_disabled() {
     let config = RulesConfig { service_loop: None, ..renderer().config().clone() };
     let chain = Renderer::new(config).cidr_block(cidrs(&["10.96.0.0/12"]), Family::V4);
     assert_eq!(chain.rules, []);

@@ -47,7 +47,7 @@ proptest! {
     }
 }
 
-/// The mark bits that an action may change.
+/// Returns the mark bits that an action may change.
 pub(crate) fn marks_written(action: &Action) -> u32 {
     match action {
         Action::ClearMark(bits) | Action::SetMark(bits) | Action::MarkWithinRate { mark: bits, .. } => bits.get(),

@@ -21,7 +21,7 @@ pub enum InvalidCondition {
         /// The highest port.
         last: u16,
     },
-    /// To `iptables`, 0 is every protocol; there is no protocol 0.
+    /// Protocol 0, which `iptables` reads as any protocol and cannot match.
     #[error("there is no protocol 0")]
     ProtocolZero,
     /// Only ICMP has types.
@@ -79,7 +79,7 @@ pub(super) struct Parsed {
 }
 
 impl Conditions {
-    /// `None` if no packet of the family can match.
+    /// Parses the conditions; `None` if no packet of the family can match.
     pub(super) fn parse(view: RuleView<'_>, family: Family) -> Option<Parsed> {
         let RuleView { rule, sets } = view;
         if view.ip_version().is_some_and(|only| only != family) {
@@ -141,13 +141,13 @@ impl Parser {
         }
     }
 
-    /// Networks and numeric ports of one end.
+    /// Parses the networks and numeric ports of one end.
     fn end(&mut self, end: &EntityMatch, protocol: Option<Protocol>, named_ports: &SetIds) -> Option<EndConditions> {
         let nets = self.nets(&end.nets)?;
         let not_nets = self.nets(&end.extras.not_nets)?;
         if not_nets.iter().any(|net| net.prefix_len() == 0) {
-            // No address is outside of a network with all addresses, and iptables cannot match that
-            // either.
+            // No address is outside a zero-length network, and iptables cannot express the negated
+            // match.
             return None;
         }
         let mut named = self.sets(named_ports);
@@ -206,8 +206,8 @@ impl Parser {
         number.map(|number| IcmpType { number, code })
     }
 
-    /// Only ICMP types of the table's own ICMP can be matched. `None` if the rule is about the
-    /// other family's.
+    /// Returns the matches on ICMP types. Only types of the table's own ICMP can be matched; `None`
+    /// if the rule is about the other family's.
     fn icmp_of_protocol(
         &mut self,
         protocol: Option<Protocol>,

@@ -140,7 +140,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 fn meaning(rules: &Rules, packet: &Packet) -> Verdict {
     let family = packet.family();
     for view in rules.iter() {
-        let matches = view.ip_version().is_none_or(|only| only == family) && meant(view, packet);
+        let matches = view.ip_version().is_none_or(|only| only == family) && rule_matches(view, packet);
         match view.action() {
             _ if !matches => {}
             RuleAction::Allow | RuleAction::Unspecified => return Verdict::Accept,
@@ -152,7 +152,7 @@ fn meaning(rules: &Rules, packet: &Packet) -> Verdict {
     Verdict::None
 }
 
-fn meant(view: desired::RuleView<'_>, packet: &Packet) -> bool {
+fn rule_matches(view: desired::RuleView<'_>, packet: &Packet) -> bool {
     let desired::RuleView { rule, sets } = view;
     let has_ports = matches!(packet.protocol, 6 | 17);
     let own_icmp = match packet.family() {
@@ -252,7 +252,7 @@ proptest! {
 
     /// For any initial scratch bits.
     #[test]
-    fn chains_decide_as_policies_do(rules in vec(rule(), 1..4), packets in vec(packet(), 40)) {
+    fn chains_have_the_verdicts_of_the_policies(rules in vec(rule(), 1..4), packets in vec(packet(), 40)) {
         let policy = policy(rules);
         let renderer = renderer();
         let chains = Family::ALL.map(|family| renderer.policy(&id(), &policy, family).unwrap());
@@ -269,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn behind_a_rule_that_cannot_be_expressed_nothing_opens(
+    fn nothing_is_allowed_behind_a_rule_that_cannot_be_expressed(
         action in prop_oneof![
             Just(RuleAction::Allow), Just(RuleAction::Deny), Just(RuleAction::NextTier), Just(RuleAction::Log)
         ],
@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn the_kernel_takes_every_rule(rules in vec(rule(), 1..4)) {
+    fn the_kernel_accepts_every_rule(rules in vec(rule(), 1..4)) {
         let policy = policy(rules);
         for family in Family::ALL {
             let chains = renderer().policy(&id(), &policy, family).unwrap();
@@ -398,7 +398,7 @@ fn each_condition_that_cannot_be_expressed_is_named() {
 
 /// `iptables-restore` refuses a second `-p`.
 #[test]
-fn a_rule_asks_for_the_protocol_once() {
+fn a_rule_matches_the_protocol_once() {
     let with = |not_protocol| {
         let mut rule = tcp_rule(RuleAction::Deny);
         rule.extras.not_protocol = Some(not_protocol);
@@ -414,7 +414,7 @@ fn a_rule_asks_for_the_protocol_once() {
 }
 
 #[test]
-fn rules_know_where_they_come_from() {
+fn rules_have_their_origin() {
     let rules =
         vec![(tcp_rule(RuleAction::Allow), RuleSets::default()), (tcp_rule(RuleAction::Deny), RuleSets::default())];
     let chains = renderer().policy(&id(), &policy(rules), Family::V6).unwrap();
@@ -502,7 +502,7 @@ fn match_blocks() {
 
 /// A tier passed the packet; the profile must still be read to its end.
 #[test]
-fn a_profile_forgets_an_earlier_pass() {
+fn a_profile_clears_an_earlier_pass_mark() {
     let render = |actions: &[RuleAction]| {
         let rules = actions.iter().map(|action| (tcp_rule(*action), RuleSets::default())).collect();
         let profile = desired::Profile { inbound: policy(rules).inbound, outbound: Rules::default() };
@@ -527,7 +527,7 @@ fn a_profile_forgets_an_earlier_pass() {
 
 /// HTTP is not inspected, so a rule with such a match allows nothing that another rule would deny.
 #[test]
-fn a_match_on_http_opens_nothing() {
+fn an_http_match_allows_nothing() {
     use RuleAction::{Allow, Deny, Log, NextTier, Unspecified};
     let http = |action| {
         let methods = ["GET".into()].into();

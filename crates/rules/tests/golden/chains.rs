@@ -13,7 +13,7 @@ use tortie_testkit::golden::assert_count;
 use super::load::{self, list, text};
 use super::{OLD_FEATURES, assert_chain, assert_chain_for, assert_chains, assert_same_rules, equals, hook, lines_of};
 
-/// Every recorded configuration with its chains.
+/// Returns every recorded configuration with its chains.
 fn configs(json: &Value) -> impl Iterator<Item = (&str, Renderer, &Value)> {
     let chains = json["config_chains"].as_object().unwrap();
     assert_count("configurations", chains.len(), 9);
@@ -49,8 +49,8 @@ fn fixed_chains() {
                     assert_eq!(before, expected.len() + 1);
                     without_wireguard += 1;
                 }
-                let what = format!("{config} {table} {family:?}");
-                assert_chains(&what, &renderer.fixed_chains(table, family), &expected);
+                let case_name = format!("{config} {table} {family:?}");
+                assert_chains(&case_name, &renderer.fixed_chains(table, family), &expected);
             }
             let old = renderer.fixed_chains(Table::Nat, family);
             for (ours, recorded) in old.iter().zip(list(&recorded["nat_static_old_features"])) {
@@ -125,7 +125,7 @@ fn nat_chains() {
     assert_count("IPv4 addresses in IPv6 tables", v4_address_in_v6_table, 2);
 }
 
-/// The configured source address of masqueraded packets, if it is none of this family.
+/// Returns the configured source address of masqueraded packets, if it is of the other family.
 pub(super) fn nat_address_of_other_family(renderer: &Renderer, family: Family) -> Option<IpAddr> {
     renderer.config().nat.address.filter(|address| address.is_ipv4() != (family == Family::V4))
 }
@@ -193,9 +193,9 @@ fn dispatch_chains() {
         for (input, recorded) in dispatch {
             let names: Vec<InterfaceName> = list(&json["dispatch_inputs"][input]).iter().map(load::interface).collect();
             let host = |purpose, any| renderer.host_dispatch(purpose, names.iter().copied(), any);
-            let what = format!("{config} {input}");
+            let case_name = format!("{config} {input}");
             let check = |chains: &[Chain], field: &str| {
-                assert_chains(&format!("{what} {field}"), chains, list(&recorded[field]));
+                assert_chains(&format!("{case_name} {field}"), chains, list(&recorded[field]));
             };
             check(&renderer.workload_dispatch(names.iter().copied()), "workload");
             check(&host(HostDispatch::Filter, false), "host_forward");
@@ -244,7 +244,8 @@ fn workload_endpoints() {
                 assert_same_rules(config, &chains, list(&recorded["chains"]));
             }
 
-            let wanted: BTreeSet<&str> = list(&recorded["groups"]).iter().map(|group| text(&group["name"])).collect();
+            let expected_groups: BTreeSet<&str> =
+                list(&recorded["groups"]).iter().map(|group| text(&group["name"])).collect();
             let groups: Vec<Chain> = tiers
                 .iter()
                 .flat_map(|tier| tier.ingress.iter().chain(&tier.egress))
@@ -252,7 +253,7 @@ fn workload_endpoints() {
                 .map(|group| renderer.policy_group(group))
                 .collect();
             assert_chains(config, &groups, list(&recorded["groups"]));
-            assert_eq!(wanted.len(), groups.len());
+            assert_eq!(expected_groups.len(), groups.len());
             compared += 1;
         }
     }

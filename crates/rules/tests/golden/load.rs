@@ -1,4 +1,4 @@
-//! From the recorded JSON to our types.
+//! Conversion of the recorded JSON to Tortie's types.
 
 use std::sync::{Arc, LazyLock};
 
@@ -30,7 +30,7 @@ pub(super) fn recorded(name: &str) -> Option<Value> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// A list; absent and `null` are empty.
+/// Returns a list; it is empty if absent or `null`.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -43,7 +43,7 @@ pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A number, also when written as text; absent is 0, as in protobuf JSON.
+/// Returns a number, also if it is written as text; 0 if absent, as in protobuf JSON.
 pub(super) fn number(value: &Value) -> i64 {
     value.as_str().map_or_else(|| value.as_i64().unwrap_or(0), |text| text.parse().unwrap())
 }
@@ -64,7 +64,8 @@ pub(super) fn interface(value: &Value) -> InterfaceName {
     text(value).parse().unwrap()
 }
 
-/// The interface of an endpoint. One of the recorded names is longer than any interface has, and is cut.
+/// Returns the interface of an endpoint. One of the recorded names is too long for an interface,
+/// and is cut.
 pub(super) fn cut_interface(value: &Value) -> InterfaceName {
     let name = text(value);
     name.get(..InterfaceName::MAX_LEN).unwrap_or(name).parse().unwrap()
@@ -161,7 +162,7 @@ pub(super) fn config(json: &Value) -> RulesConfig {
     config
 }
 
-/// `FIRST:LAST`, or one port.
+/// Parses `FIRST:LAST`, or one port.
 fn port_range(text: &str) -> PortRange {
     let (first, last) = text.split_once(':').unwrap_or((text, text));
     PortRange::new(first.parse().unwrap(), last.parse().unwrap()).unwrap()
@@ -179,7 +180,7 @@ pub(super) fn policy_id(json: &Value) -> PolicyId {
     PolicyId::new(PolicyKind::from_name(text(&json["kind"])), text(&json["namespace"]), text(&json["name"]))
 }
 
-/// A policy as it would be rendered in `family`.
+/// Returns a policy as it would be rendered in `family`.
 pub(super) fn policy(json: &Value, family: Family) -> desired::Policy {
     let source = Policy {
         tier: TierName::from(text(&json["tier"])),
@@ -206,8 +207,9 @@ pub(super) fn rules(json: &Value, family: Family) -> Rules {
     Rules::new(rules.into(), sets.into()).unwrap()
 }
 
-/// A rule of the dataplane messages. The recording renders rules with a named ICMP protocol in both
-/// families. In the model the name implies a family, so the rule gets `family` as its IP version.
+/// Converts a rule of the dataplane messages. The recording renders rules with a named ICMP
+/// protocol in both families. In the model the name implies a family, so the rule gets `family` as
+/// its IP version.
 pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
     let mut rule = Rule {
         ip_version: match text(&json["ip_version"]) {

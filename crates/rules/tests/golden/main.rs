@@ -20,7 +20,7 @@ fn lines_of(rendered: &RenderedChain) -> Vec<String> {
     rendered.append_lines().collect()
 }
 
-/// Whether name, lines and hashes are those of the recorded chain.
+/// Reports whether name, lines and hashes equal those of the recorded chain.
 fn equals(rendered: &RenderedChain, recorded: &Value) -> bool {
     let hashes: Vec<String> = rendered.hashes().map(|hash| hash.to_string()).collect();
     rendered.name().as_str() == recorded["name"]
@@ -29,35 +29,35 @@ fn equals(rendered: &RenderedChain, recorded: &Value) -> bool {
 }
 
 #[track_caller]
-fn assert_chain(what: &str, chain: &Chain, recorded: &Value) {
-    assert_chain_for(what, chain, recorded, Features::ALL);
+fn assert_chain(case_name: &str, chain: &Chain, recorded: &Value) {
+    assert_chain_for(case_name, chain, recorded, Features::ALL);
 }
 
 #[track_caller]
-fn assert_chain_for(what: &str, chain: &Chain, recorded: &Value, features: Features) {
+fn assert_chain_for(case_name: &str, chain: &Chain, recorded: &Value, features: Features) {
     let rendered = Lines::new(features).chain(chain);
-    assert_eq!(rendered.name().as_str(), recorded["name"], "{what}");
-    assert_eq!(lines_of(&rendered), load::strings(&recorded["lines"]), "{what}");
-    assert!(equals(&rendered, recorded), "{what}: hashes");
+    assert_eq!(rendered.name().as_str(), recorded["name"], "{case_name}");
+    assert_eq!(lines_of(&rendered), load::strings(&recorded["lines"]), "{case_name}");
+    assert!(equals(&rendered, recorded), "{case_name}: hashes");
 }
 
 /// Compares chains in any order.
 #[track_caller]
-fn assert_chains(what: &str, chains: &[Chain], recorded: &[Value]) {
+fn assert_chains(case_name: &str, chains: &[Chain], recorded: &[Value]) {
     let mut names: Vec<&str> = chains.iter().map(|chain| chain.name.as_str()).collect();
     let mut expected: Vec<&str> = recorded.iter().filter_map(|chain| chain["name"].as_str()).collect();
     names.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(names, expected, "{what}");
+    assert_eq!(names, expected, "{case_name}");
     for chain in chains {
         let recorded = recorded.iter().find(|recorded| recorded["name"] == chain.name.as_str());
-        assert_chain(what, chain, recorded.unwrap());
+        assert_chain(case_name, chain, recorded.unwrap());
     }
 }
 
 /// Compares the rules of a set of chains, but for the names of these and the hashes that follow from the names.
 #[track_caller]
-fn assert_same_rules(what: &str, chains: &[Chain], recorded: &[Value]) {
+fn assert_same_rules(case_name: &str, chains: &[Chain], recorded: &[Value]) {
     let plain = |lines: Vec<String>, name: &str| -> Vec<String> {
         let without_hash = |line: &String| {
             let (before, hash) = line.split_once("\"cali:").unwrap();
@@ -65,13 +65,13 @@ fn assert_same_rules(what: &str, chains: &[Chain], recorded: &[Value]) {
         };
         lines.iter().map(|line| without_hash(line).replace(name, "")).collect()
     };
-    assert_eq!(chains.len(), recorded.len(), "{what}");
+    assert_eq!(chains.len(), recorded.len(), "{case_name}");
     for chain in chains {
         let kind = &chain.name.as_str()[.."cali-xx-".len()];
         let recorded = recorded.iter().find(|recorded| load::text(&recorded["name"]).starts_with(kind)).unwrap();
         let ours = lines_of(&Lines::new(Features::ALL).chain(chain));
         let theirs = plain(load::strings(&recorded["lines"]), load::text(&recorded["name"]));
-        assert_eq!(plain(ours, chain.name.as_str()), theirs, "{what}");
+        assert_eq!(plain(ours, chain.name.as_str()), theirs, "{case_name}");
     }
 }
 

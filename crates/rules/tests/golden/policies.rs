@@ -68,7 +68,7 @@ fn rests(rules: &[Rule]) -> Vec<String> {
 /// Returns the listed reason for a difference of these rules' chain, if it differs; panics without
 /// one.
 #[track_caller]
-fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: Family) -> Option<Divergence> {
+fn explain(case_name: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: Family) -> Option<Divergence> {
     if equals(&Lines::new(Features::ALL).chain(ours), recorded) {
         return None;
     }
@@ -77,14 +77,14 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
     // The chain's comment is on its first line.
     if let Some(comment) = ours.first().and_then(|line| line.strip_suffix(CLEAR_PASS)).map(str::to_owned) {
         ours.remove(0);
-        let (_, first) = theirs[0].split_once(&comment).unwrap_or_else(|| panic!("{what}: {comment}"));
+        let (_, first) = theirs[0].split_once(&comment).unwrap_or_else(|| panic!("{case_name}: {comment}"));
         theirs[0] = theirs[0].strip_suffix(first).unwrap().strip_suffix(&comment).unwrap().to_owned() + first;
-        assert!(theirs.iter().any(|line| line.starts_with("-m mark --mark 0x20000/0x20000 ")), "{what}");
+        assert!(theirs.iter().any(|line| line.starts_with("-m mark --mark 0x20000/0x20000 ")), "{case_name}");
         reason = Some(Divergence::EarlierPass);
     }
     if ours.iter().any(|line| line == CLEAR_SCRATCH1) {
         ours.retain(|line| line != CLEAR_SCRATCH1);
-        assert!(!theirs.iter().any(|line| line == CLEAR_SCRATCH1), "{what}");
+        assert!(!theirs.iter().any(|line| line == CLEAR_SCRATCH1), "{case_name}");
         reason = Some(Divergence::LaterMatchBlocks);
     }
     if rules.iter().any(|rule| bare_addresses(rule).next().is_some()) {
@@ -102,12 +102,12 @@ fn explain(what: &str, ours: &Chain, recorded: &Value, rules: &[Value], family: 
         let comment = |line: &str| line.starts_with("-m comment");
         let mut theirs = theirs.iter();
         for line in ours.iter().filter(|line| !comment(line)) {
-            assert!(theirs.any(|their| their == line), "{what}: {line}");
+            assert!(theirs.any(|their| their == line), "{case_name}: {line}");
         }
         return reason;
     }
-    assert_eq!(ours, theirs, "{what}");
-    assert!(reason.is_some(), "{what}: same lines but other hashes");
+    assert_eq!(ours, theirs, "{case_name}");
+    assert!(reason.is_some(), "{case_name}: same lines but other hashes");
     reason
 }
 
@@ -159,8 +159,8 @@ fn every_single_rule() {
             let recorded = &rendered["out"]["chain"];
             let ours = rendered_alone(case, rendered, config, family);
             let chain = Chain::new(text(&recorded["name"]).parse().unwrap(), ours);
-            let what = format!("{}", case["rule"]);
-            if let Some(why) = explain(&what, &chain, recorded, std::slice::from_ref(&case["rule"]), family) {
+            let case_name = format!("{}", case["rule"]);
+            if let Some(why) = explain(&case_name, &chain, recorded, std::slice::from_ref(&case["rule"]), family) {
                 *divergences.entry(why).or_default() += 1;
             } else {
                 compared += 1;

@@ -12,7 +12,8 @@ use tortie_testkit::golden::assert_count;
 use super::chains::{blocked_cidrs, dscp_rules, nat_address_of_other_family, nat_map};
 use super::load::{self, list, text};
 
-/// All chains of a table in the recorded scenario: one workload, one host endpoint, their policies and profiles.
+/// Returns all chains of a table in the recorded scenario: one workload, one host endpoint, their
+/// policies and profiles.
 fn desired(json: &Value, renderer: &Renderer, table: Table, family: Family, recorded: &Value) -> Vec<Chain> {
     let hep = &json["hep_inputs"];
     let eth0 = load::interface(&hep["iface"]);
@@ -95,7 +96,7 @@ fn ipvs_dispatch(json: &Value, renderer: &Renderer) -> Vec<Chain> {
     chains
 }
 
-/// The input of `iptables-restore`, sorted: reachable chains, and the hooks.
+/// Returns the input of `iptables-restore`, sorted: reachable chains, and the hooks.
 fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<String> {
     let mut lines_of = Lines::new(Features::ALL);
     let rendered: BTreeMap<ChainName, RenderedChain> =

@@ -27,7 +27,12 @@ fn table() -> Table {
 fn workload(table: &mut Table, interface: &str, addresses: &[&str]) {
     let interface: InterfaceName = interface.parse().unwrap();
     let chain = arp_workload(interface, addresses.iter().map(|address| address.parse().unwrap()));
-    table.lead(Layer::Filter, chain::ARP_DISPATCH, MapKey::Interface(interface), Some(MapVerdict::Goto(chain.name)));
+    table.set_verdict(
+        Layer::Filter,
+        chain::ARP_DISPATCH,
+        MapKey::Interface(interface),
+        Some(MapVerdict::Goto(chain.name)),
+    );
     table.update_chain(Layer::Filter, chain);
 }
 
@@ -54,7 +59,7 @@ fn replies_to_workloads_about_their_own_addresses_are_dropped_as_recorded() {
 }
 
 kernel_test! {
-    fn a_workload_that_asks_who_has_its_address_is_not_told_the_node() {
+    fn arp_probes_of_a_workload_for_its_own_address_are_not_answered() {
         const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
         let (node, pod) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let pod_at = pod.path();
@@ -111,7 +116,7 @@ kernel_test! {
         assert_eq!(node.run(|| Nft::open().unwrap().apply(&mut restarted)).unwrap().unwrap(), []);
     }
 
-    fn what_is_written_is_what_nft_makes_of_the_text() {
+    fn arp_expressions_match_those_of_nft() {
         let (by_nft, by_us) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         let mut table = table();
         workload(&mut table, "cali1", &["10.65.0.5", "10.65.0.6"]);

@@ -16,7 +16,7 @@ use super::{
     texts,
 };
 
-/// Every recorded configuration with its chains.
+/// Returns every recorded configuration with its chains.
 fn configs(json: &Value) -> impl Iterator<Item = (&str, Renderer, &Value)> {
     let chains = json["config_chains"].as_object().unwrap();
     assert_count("configurations", chains.len(), 10);
@@ -50,9 +50,9 @@ fn fixed_chains() {
                     assert_eq!(before, expected.len() + 1);
                     *divergences.entry(Divergence::WithoutWireguard).or_default() += 1;
                 }
-                let what = format!("{config} {layer} {family:?}");
+                let case_name = format!("{config} {layer} {family:?}");
                 let ours = renderer.fixed_chains(layer, family);
-                assert_chains(&what, &ours, &expected, layer, family, &mut divergences);
+                assert_chains(&case_name, &ours, &expected, layer, family, &mut divergences);
             }
             let old = renderer.fixed_chains(Table::Nat, family);
             for (ours, recorded) in old.iter().zip(list(&recorded["nat_static_old_features"])) {
@@ -184,11 +184,11 @@ fn dispatch_chains_and_maps() {
         for (input, recorded) in dispatch {
             let names: Vec<InterfaceName> = list(&json["dispatch_inputs"][input]).iter().map(load::interface).collect();
             let host = |purpose, any| renderer.host_dispatch(purpose, names.iter().copied(), any);
-            let what = format!("{config} {input}");
+            let case_name = format!("{config} {input}");
             let check = |chains: &[Chain], field: &str, layer| {
                 let mut divergences = Divergences::new();
-                let what = format!("{what} {field}");
-                assert_chains(&what, chains, list(&recorded[field]), layer, Family::V4, &mut divergences);
+                let case_name = format!("{case_name} {field}");
+                assert_chains(&case_name, chains, list(&recorded[field]), layer, Family::V4, &mut divergences);
                 assert_eq!(divergences, BTreeMap::new());
             };
             let (filter, mangle) = (Table::Filter, Table::Mangle);
@@ -218,7 +218,7 @@ fn dispatch_chains_and_maps() {
                     members.insert(interface.to_string(), format!("goto filter-{target}"));
                 }
             }
-            assert_eq!(ours, maps, "{what}");
+            assert_eq!(ours, maps, "{case_name}");
             // `workload_allow` is for the eBPF dataplane.
             assert_count("kinds of dispatch", recorded.as_object().unwrap().len(), 11);
         }
@@ -283,8 +283,8 @@ fn host_endpoints() {
     for (config, renderer, recorded) in configs(json) {
         let check = |chains: &[Chain], field: &str, layer| {
             let mut divergences = Divergences::new();
-            let what = format!("{config} {field}");
-            assert_chains(&what, chains, list(&recorded[field]), layer, Family::V4, &mut divergences);
+            let case_name = format!("{config} {field}");
+            assert_chains(&case_name, chains, list(&recorded[field]), layer, Family::V4, &mut divergences);
             assert_eq!(divergences, BTreeMap::new());
         };
         let filter = |interface, forward: &[TierGroups], profiles: &[ProfileName]| {

@@ -125,7 +125,7 @@ fn expressions(snapshot: &Snapshot) -> Vec<(String, String, String)> {
 }
 
 kernel_test! {
-    fn the_kernel_is_given_what_nft_makes_of_the_text() {
+    fn expressions_match_those_of_nft() {
         let Some(json) = crate::nftables_json() else { return };
         let mut rules = 0;
         for family in Family::ALL {
@@ -140,8 +140,8 @@ kernel_test! {
             by_us.run(|| Nft::open().unwrap().commit(&transaction)).unwrap().unwrap();
             let ours = by_us.run(|| Nft::open().unwrap().read(table)).unwrap().unwrap();
 
-            let (ours_told, theirs_told) = (expressions(&ours), expressions(&theirs));
-            assert_eq!(ours_told.len(), theirs_told.len());
+            let (our_expressions, their_expressions) = (expressions(&ours), expressions(&theirs));
+            assert_eq!(our_expressions.len(), their_expressions.len());
             let texts = transaction.commands.iter().filter_map(|command| match command {
                 Command::AddRule { chain, rule } => Some((chain.to_string(), rule)),
                 _ => None,
@@ -153,13 +153,13 @@ kernel_test! {
                 })
                 .collect();
             expected.sort_by(|a, b| a.0.cmp(&b.0));
-            for ((ours, theirs), expected) in ours_told.iter().zip(&theirs_told).zip(&expected) {
+            for ((ours, theirs), expected) in our_expressions.iter().zip(&their_expressions).zip(&expected) {
                 assert_eq!((&ours.0, &ours.1), (&expected.0, &expected.1));
                 assert_eq!(ours.2, expected.2, "what we sent came back otherwise: {}", expected.3);
                 assert_eq!(ours, theirs, "nft makes something else of: {}", expected.3);
             }
             assert_eq!(ours.sets, theirs.sets);
-            rules += ours_told.len();
+            rules += our_expressions.len();
         }
         assert_count("rules", rules, 7052);
     }

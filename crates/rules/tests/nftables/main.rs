@@ -87,7 +87,7 @@ impl Rendered {
         self.rules.iter().map(|rule| rule.text.clone()).collect()
     }
 
-    /// Whether name, texts, comments and hashes are those of the recorded chain.
+    /// Reports whether name, texts, comments and hashes equal those of the recorded chain.
     fn equals(&self, recorded: &Value) -> bool {
         let comments: Vec<String> = self.rules.iter().map(|rule| rule.comment.clone()).collect();
         let hashes: Vec<String> = self.rules.iter().map(|rule| rule.hash.to_string()).collect();
@@ -123,30 +123,30 @@ fn corrected(text: &str) -> (String, Option<Divergence>) {
 
 /// Compares a chain with the recorded one, after it is [`corrected`].
 #[track_caller]
-fn assert_chain_for(what: &str, rendered: &Rendered, recorded: &Value, divergences: &mut Divergences) {
+fn assert_chain_for(case_name: &str, rendered: &Rendered, recorded: &Value, divergences: &mut Divergences) {
     if rendered.equals(recorded) {
         return;
     }
-    assert_eq!(rendered.name.as_str(), recorded["name"], "{what}");
+    assert_eq!(rendered.name.as_str(), recorded["name"], "{case_name}");
     let theirs = load::strings(&recorded["rules"]);
     let mut differ = 0;
     for ((ours, their), deviations) in rendered.texts().iter().zip(&theirs).zip(&rendered.deviations) {
         let (corrected, why) = corrected(their);
-        assert_eq!(*ours, corrected, "{what}");
-        assert_eq!(why.is_some(), *deviations > 0, "{what}: {ours}");
+        assert_eq!(*ours, corrected, "{case_name}");
+        assert_eq!(why.is_some(), *deviations > 0, "{case_name}: {ours}");
         if let Some(why) = why {
             *divergences.entry(why).or_default() += 1;
             differ += 1;
         }
     }
-    assert_eq!(rendered.rules.len(), theirs.len(), "{what}");
-    assert!(differ > 0, "{what}: same texts, but other comments or hashes: {recorded}");
+    assert_eq!(rendered.rules.len(), theirs.len(), "{case_name}");
+    assert!(differ > 0, "{case_name}: same texts, but other comments or hashes: {recorded}");
 }
 
 /// Compares chains in any order.
 #[track_caller]
 fn assert_chains(
-    what: &str,
+    case_name: &str,
     chains: &[Chain],
     recorded: &[Value],
     layer: Table,
@@ -158,21 +158,21 @@ fn assert_chains(
     let mut expected: Vec<&str> = recorded.iter().filter_map(|chain| chain["name"].as_str()).collect();
     names.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(names, expected, "{what}");
+    assert_eq!(names, expected, "{case_name}");
     for chain in &rendered {
         let recorded = recorded.iter().find(|recorded| recorded["name"] == chain.name.as_str());
-        assert_chain_for(&format!("{what} {}", chain.name), chain, recorded.unwrap(), divergences);
+        assert_chain_for(&format!("{case_name} {}", chain.name), chain, recorded.unwrap(), divergences);
     }
 }
 
 /// Compares the rules of a set of chains of the filter layer, but for the names of these and the hashes that follow from the names.
 #[track_caller]
-fn assert_same_rules(what: &str, chains: &[Chain], recorded: &[Value]) {
-    assert_eq!(chains.len(), recorded.len(), "{what}");
+fn assert_same_rules(case_name: &str, chains: &[Chain], recorded: &[Value]) {
+    assert_eq!(chains.len(), recorded.len(), "{case_name}");
     for chain in chains {
         let rendered = render(chain, Table::Filter, Family::V4);
         let kind = &rendered.name.as_str()[.."filter-cali-xx-".len()];
         let recorded = recorded.iter().find(|recorded| load::text(&recorded["name"]).starts_with(kind)).unwrap();
-        assert_eq!(rendered.texts(), load::strings(&recorded["rules"]), "{what}");
+        assert_eq!(rendered.texts(), load::strings(&recorded["rules"]), "{case_name}");
     }
 }

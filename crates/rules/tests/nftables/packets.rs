@@ -1,5 +1,5 @@
-//! nftables tables that only some endpoints or nodes need, tested with packets: limits, untracked
-//! and pre-DNAT policy of host endpoints, marks for IPVS.
+//! Rules in nftables tables that only some endpoints or nodes need, tested with packets: limits,
+//! untracked and pre-DNAT policy of host endpoints, marks for IPVS.
 #![allow(clippy::disallowed_methods, reason = "sends packets, in private network namespaces")]
 
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,7 +18,7 @@ use super::pair::{HOST, PEER, Pair, SERVICE, V4, nft, renderer, set, table, upda
 
 const ETH0: &str = "eth0";
 
-/// A tier with one policy, which has these rules in both directions.
+/// Returns a tier with one policy, which has these rules in both directions.
 fn tier(table: &mut Table, renderer: &Renderer, layers: &[Layer], policy: &Value) -> [TierGroups; 1] {
     let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
     let made = renderer.policy(&id, &load::policy(policy, Family::V4), Family::V4).unwrap();
@@ -34,7 +34,7 @@ fn tier(table: &mut Table, renderer: &Renderer, layers: &[Layer], policy: &Value
     }]
 }
 
-/// Table that sends the host's packets to the chain of the workload at the other end.
+/// Returns a table that sends the host's packets to the chain of the workload at the other end.
 fn to_workload(qos: &QosControls) -> Table {
     let renderer = renderer(|_| ());
     let mut table = Table::new(TableConfig::new(V4), Features::ALL);
@@ -60,7 +60,7 @@ fn arrive(pair: &Pair, count: usize) -> usize {
 }
 
 kernel_test! {
-    fn a_packet_rate_lets_its_burst_through_and_little_more() {
+    fn a_packet_rate_allows_its_burst_and_little_more() {
         let pair = Pair::new();
         pair.apply(&mut to_workload(&QosControls::default()));
         assert_eq!(arrive(&pair, 100), 100);
@@ -105,7 +105,7 @@ kernel_test! {
         }
     }
 
-    fn policy_before_translation_sees_the_port_that_was_asked_for() {
+    fn pre_dnat_policy_sees_the_original_destination_port() {
         for (denied, is_open) in [(30_080, false), (7_000, true)] {
             let pair = Pair::new();
             // As kube-proxy does for a node port.

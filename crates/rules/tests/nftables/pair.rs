@@ -40,7 +40,7 @@ impl Pair {
         Self::with_interface("eth0")
     }
 
-    /// The host's interface is called so.
+    /// Returns a pair in which the host's interface has this name.
     pub(crate) fn with_interface(interface: &str) -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&host, &peer] {
@@ -99,7 +99,7 @@ impl Pair {
         receiver.recv_from(&mut [0; 8]).ok().map(|(_, from)| from)
     }
 
-    /// The host sends an ICMP message.
+    /// Sends an ICMP message from the host.
     pub(crate) fn send_icmp(&self, to: &str, kind: u8, code: u8) {
         let to: IpAddr = to.parse().unwrap();
         let (family, protocol) =
@@ -118,7 +118,7 @@ impl Pair {
             .unwrap();
     }
 
-    /// Number of packets that the rules of a chain with this text have counted.
+    /// Returns the number of packets that the rules of a chain with this text have counted.
     pub(crate) fn packets(&self, table: &str, chain: &str, text: &str) -> u64 {
         packets(&self.host, table, chain, text)
     }
@@ -215,8 +215,8 @@ pub(crate) fn table(renderer: &Renderer, id: TableId) -> Table {
     table
 }
 
-/// A host endpoint for the packets that the host sends by this interface, with a policy of these
-/// rules and default deny behind it; or no host endpoint.
+/// Sets a host endpoint for the packets that the host sends by this interface, with a policy of
+/// these rules and default deny behind it; or no host endpoint.
 pub(crate) fn host(table: &mut Table, renderer: &Renderer, endpoint: Option<(&str, Value)>) {
     let family = table.config().id.family;
     let interface = endpoint.as_ref().map(|(name, _)| (*name).parse().unwrap());

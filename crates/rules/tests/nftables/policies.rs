@@ -37,7 +37,7 @@ fn bare_addresses(rule: &Value) -> impl Iterator<Item = &str> {
 /// one.
 #[track_caller]
 fn explain(
-    what: &str,
+    case_name: &str,
     chain: &Chain,
     recorded: &Value,
     rules: &[Value],
@@ -59,12 +59,12 @@ fn explain(
         .collect();
     if ours.first().is_some_and(|first| first == CLEAR_PASS) {
         ours.remove(0);
-        assert!(theirs.iter().any(|rule| rule.starts_with("meta mark & 0x20000 == 0x20000 ")), "{what}");
+        assert!(theirs.iter().any(|rule| rule.starts_with("meta mark & 0x20000 == 0x20000 ")), "{case_name}");
         reason = Some(Divergence::EarlierPass);
     }
     if ours.iter().any(|rule| rule == CLEAR_SCRATCH1) {
         ours.retain(|rule| rule != CLEAR_SCRATCH1);
-        assert!(!theirs.iter().any(|rule| rule == CLEAR_SCRATCH1), "{what}");
+        assert!(!theirs.iter().any(|rule| rule == CLEAR_SCRATCH1), "{case_name}");
         reason = Some(Divergence::LaterMatchBlocks);
     }
     if rules.iter().any(|rule| bare_addresses(rule).next().is_some()) {
@@ -81,12 +81,12 @@ fn explain(
         // owner.
         let mut theirs = theirs.iter();
         for rule in ours.iter().filter(|rule| *rule != "continue") {
-            assert!(theirs.any(|their| their == rule), "{what}: {rule}");
+            assert!(theirs.any(|their| their == rule), "{case_name}: {rule}");
         }
         return Some(Divergence::IcmpOfOtherFamily);
     }
-    assert_eq!(ours, theirs, "{what}");
-    assert!(reason.is_some(), "{what}: same texts but other comments or hashes");
+    assert_eq!(ours, theirs, "{case_name}");
+    assert!(reason.is_some(), "{case_name}: same texts but other comments or hashes");
     reason
 }
 
@@ -142,8 +142,8 @@ fn every_single_rule() {
             let layer = if rendered["untracked"].as_bool().unwrap() { Table::Raw } else { Table::Filter };
             let name = name.strip_prefix(&format!("{layer}-")).unwrap();
             let chain = Chain::new(name.parse().unwrap(), ours);
-            let what = format!("{}", case["rule"]);
-            let why = explain(&what, &chain, recorded, std::slice::from_ref(&case["rule"]), (layer, family));
+            let case_name = format!("{}", case["rule"]);
+            let why = explain(&case_name, &chain, recorded, std::slice::from_ref(&case["rule"]), (layer, family));
             match why {
                 Some(why) => *divergences.entry(why).or_default() += 1,
                 None => compared += 1,

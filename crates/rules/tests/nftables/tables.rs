@@ -164,7 +164,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// The rules with a single source, which alone are in the recorded tables.
+    /// Returns the rules with a single source; the recorded tables have only these.
     fn dscp_rules(&self) -> Vec<DscpRule> {
         let field = if self.family == Family::V4 { "v4" } else { "v6" };
         list(&self.json["egress_dscp_inputs"][field])
@@ -181,7 +181,7 @@ impl<'a> Scenario<'a> {
         let chains = self.renderer.workload_endpoint(interface, AdminState::Active, tiers, profiles, None);
         self.update(Layer::Filter, chains);
         for (map, verdict) in self.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
-            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), verdict);
+            self.table.set_verdict(Layer::Filter, map, MapKey::Interface(interface), verdict);
         }
     }
 
@@ -199,7 +199,7 @@ impl<'a> Scenario<'a> {
     fn remove_new_endpoint(&mut self) {
         let interface: InterfaceName = NEW_ENDPOINT.parse().unwrap();
         for (map, verdict) in self.renderer.workload_maps(interface, Some((AdminState::Active, None))) {
-            self.table.lead(Layer::Filter, map, MapKey::Interface(interface), None);
+            self.table.set_verdict(Layer::Filter, map, MapKey::Interface(interface), None);
             self.table.remove_chain(Layer::Filter, verdict.and_then(MapVerdict::target).unwrap());
         }
     }
@@ -260,7 +260,7 @@ fn comparable(line: &str) -> String {
 }
 
 #[test]
-fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
+fn tables_match_recordings_with_no_more_changed_lines() {
     let Some(json) = crate::nftables_json() else { return };
     let (mut steps, mut smaller, mut half_made) = (0, 0, 0);
     for (config, tables) in json["tables"].as_object().unwrap() {
@@ -269,7 +269,7 @@ fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
             let mut scenario = Scenario::new(json, config, family);
             let mut whole = 0;
             for step in list(&recorded["steps"]) {
-                let what = format!("{config} {field} {}", text(&step["step"]));
+                let case_name = format!("{config} {field} {}", text(&step["step"]));
                 if scenario.step(step).is_none() {
                     continue;
                 }
@@ -283,7 +283,7 @@ fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
                     half_made += 1;
                     continue;
                 }
-                assert!(ours <= theirs, "{what}: {ours} lines, recorded are {theirs}");
+                assert!(ours <= theirs, "{case_name}: {ours} lines, recorded are {theirs}");
                 smaller += usize::from(ours < theirs);
                 steps += 1;
                 if step["step"] == "start" {
@@ -298,7 +298,7 @@ fn tables_hold_what_is_recorded_and_change_in_no_more_lines() {
                         ours.retain(|line| !is_other(line));
                         theirs.retain(|line| !is_other(line));
                     }
-                    assert_eq!(ours, theirs, "{what}");
+                    assert_eq!(ours, theirs, "{case_name}");
                 }
             }
         }

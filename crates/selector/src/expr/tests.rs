@@ -69,7 +69,7 @@ fn value_sets_find_their_members_at_every_size() {
 }
 
 #[test]
-fn texts_of_any_length_are_compared_whole() {
+fn texts_of_any_length_are_compared_completely() {
     let text = "0123456789abcdefghijklmnopqrstuvwxyz";
     for length in 0..text.len() {
         let one = &text[..length];

@@ -14,7 +14,7 @@ fn rejected(text: &str) -> bool {
 }
 
 #[test]
-fn nothing_is_everything() {
+fn an_empty_selector_matches_everything() {
     for text in ["", " ", "\t \t", "all()", " ( (all( )) ) "] {
         assert_eq!(Selector::parse(text).unwrap(), Selector::all(), "{text:?}");
     }
@@ -40,7 +40,7 @@ fn negation_covers_one_condition() {
 }
 
 #[test]
-fn nested_negation_is_kept_as_the_original_does() {
+fn nested_negation_is_kept_as_in_calico() {
     assert_eq!(canonical("!(!has(a))"), "!!has(a)");
     assert_eq!(canonical("!!has(a)"), "has(a)");
 }

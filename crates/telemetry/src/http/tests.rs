@@ -79,7 +79,7 @@ fn assert_quick(address: SocketAddr) {
 }
 
 #[test]
-fn slow_and_idle_clients_make_nobody_wait_and_are_cut_off() {
+fn slow_and_idle_clients_delay_no_other_and_are_cut_off() {
     let time = QUICK * 2;
     let server = well(Limits { time, ..Limits::default() });
     let address = server.address();
@@ -178,7 +178,7 @@ fn scrapes_are_answered_within_a_flood_of_idle_connections() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
+fn a_client_that_does_not_read_its_answer_delays_no_other() {
     let server = serve_with(
         Options { limits: Limits { time: QUICK * 2, ..Limits::default() }, tls: None },
         "127.0.0.1:0",
@@ -201,7 +201,7 @@ fn a_client_that_does_not_read_its_answer_makes_nobody_wait() {
 }
 
 #[test]
-fn a_client_that_floods_is_refused_and_makes_nobody_wait() {
+fn a_client_that_floods_is_refused_and_delays_no_other() {
     let server = well(Limits { time: QUICK * 2, ..Limits::default() });
     let address = server.address();
     let flood = thread::spawn(move || {
@@ -225,7 +225,7 @@ fn a_client_that_floods_is_refused_and_makes_nobody_wait() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_side_is_answered_and_one_that_says_nothing_is_not() {
+fn a_half_closed_client_is_answered_and_a_silent_one_is_not() {
     let server = well(Limits::default());
     let closed = |request: &str| {
         let mut stream = TcpStream::connect(server.address()).unwrap();

@@ -135,14 +135,14 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", path.display())]
-struct Unusable {
+struct UnusableFile {
     path: PathBuf,
     #[source]
     error: Box<dyn Error + Send + Sync>,
 }
 
 fn unusable(path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
-    io::Error::other(Unusable { path: path.to_owned(), error: error.into() })
+    io::Error::other(UnusableFile { path: path.to_owned(), error: error.into() })
 }
 
 /// Requires a certificate, and proof that the client has its key; the issuer does not matter.

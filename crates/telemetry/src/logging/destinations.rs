@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_verbose_destination_says_what_is_made_into_lines() {
+    fn the_most_verbose_destination_sets_the_level() {
         let settings = |screen, file: Option<LogSeverity>, syslog| LogSettings {
             file: file.map(|severity| ("/tmp/felix.log".into(), severity)),
             syslog,
@@ -225,9 +225,9 @@ mod tests {
 
     /// Takes the lines of events as [`Line`] does, into memory.
     #[derive(Clone, Default)]
-    struct Kept(std::sync::Arc<Mutex<String>>);
+    struct MemoryWriter(std::sync::Arc<Mutex<String>>);
 
-    impl Write for Kept {
+    impl Write for MemoryWriter {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().push_str(&one_line(text));
             Ok(text.len())
@@ -239,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_without_controls_whoever_wrote_its_fields() {
+    fn an_event_is_one_line_without_control_characters() {
         let hostile = "a == 'x' &&\n2026-01-01T00:00:00Z  INFO forged\r\u{1b}[31m\u{7f}\u{9b}\u{202e}\u{2066}\u{2028}";
         for is_json in [false, true] {
-            let kept = Kept::default();
-            let writer = kept.clone();
+            let memory = MemoryWriter::default();
+            let writer = memory.clone();
             let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
             let log = || tracing::error!(selector = hostile, shown = %hostile, debug = ?hostile, "{hostile}");
             if is_json {
@@ -251,7 +251,7 @@ mod tests {
             } else {
                 tracing::subscriber::with_default(lines.finish(), log);
             }
-            let text = kept.0.lock().unwrap().clone();
+            let text = memory.0.lock().unwrap().clone();
             let line = text.strip_suffix('\n').unwrap();
             assert!(line.contains("forged") && line == escape::line(line), "{line:?}");
             if is_json {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_and_syslog_are_logged_to_once_somebody_says_so() {
+    fn a_file_and_syslog_are_used_once_configured() {
         let log = |pairs: &[(&str, &str)]| {
             let mut sources = Sources::default();
             let raw: Raw = pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_file_that_takes_nothing() {
+    fn a_blocked_file_delays_no_thread() {
         let folder = tempfile::tempdir().unwrap();
         let (mut log, reader) = pipe(folder.path());
         let before = crate::logging::dropped();

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syslog_that_is_started_again_is_found_again_and_one_that_takes_nothing_holds_up_nobody() {
+    fn a_restarted_syslog_is_found_and_a_blocked_one_delays_no_thread() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let paths = vec![folder.path().join("none"), path.clone()];

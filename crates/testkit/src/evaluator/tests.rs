@@ -68,7 +68,7 @@ const DENY: Option<TierDefaultAction> = Some(TierDefaultAction::Deny);
 const PASS: Option<TierDefaultAction> = Some(TierDefaultAction::Pass);
 
 #[test]
-fn tiers_decide_in_order_and_end_as_they_say() {
+fn tiers_are_evaluated_in_order_with_their_default_action() {
     use RuleAction::{Allow, Deny, Log, NextTier};
     let state = state(&[
         ("allow", &[act(Log), act(Allow), act(Deny)]),
@@ -102,7 +102,7 @@ fn tiers_decide_in_order_and_end_as_they_say() {
 }
 
 #[test]
-fn profiles_follow_and_have_the_last_word() {
+fn profiles_are_evaluated_last() {
     use RuleAction::{Allow, Deny, NextTier};
     let mut state = DesiredState::default();
     for (name, outbound) in
@@ -157,7 +157,7 @@ fn conditions_combine_as_the_rule_scanner_promises() {
 }
 
 #[test]
-fn icmp_types_and_versions_are_looked_at() {
+fn icmp_types_and_ip_versions_are_matched() {
     let icmp = |not: bool| Rule {
         protocol: Some(Protocol::Named(NamedProtocol::Icmp)),
         extras: RuleExtras {
@@ -184,7 +184,7 @@ fn icmp_types_and_versions_are_looked_at() {
 }
 
 #[test]
-fn updates_are_followed_and_dangling_references_are_found() {
+fn updates_are_applied_and_dangling_references_are_found() {
     let mut state = state(&[("p", &[act(RuleAction::Allow)])]);
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: "ns/pod".into(), endpoint: "eth0".into() };
     let workload = |admin_state| {

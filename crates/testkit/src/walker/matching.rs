@@ -17,14 +17,14 @@ pub(super) fn check(rule: &Rule, ipv4: bool) -> Result<(), &'static str> {
     let mut protocol: Option<u8> = None;
     for question in rule.matches.iter() {
         match question {
-            Match::Protocol { protocol: asked, negated } => {
+            Match::Protocol { protocol: expected, negated } => {
                 if protocol.is_some() {
                     return Err("two protocol matches");
                 }
-                if *negated && asked.number() == 0 {
+                if *negated && expected.number() == 0 {
                     return Err("no packet could match");
                 }
-                protocol = (!negated).then(|| asked.number());
+                protocol = (!negated).then(|| expected.number());
             }
             Match::Ports { .. } | Match::DestinationPort(_)
                 if !protocol.is_some_and(|protocol| WITH_PORTS.contains(&protocol)) =>

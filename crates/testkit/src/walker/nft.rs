@@ -16,7 +16,7 @@ use std::error::Error;
 
 use tortie_iptables::{ConntrackState, Family, RejectWith};
 
-use super::{Fate, Skb};
+use super::{PacketOutcome, Skb};
 use elements::Collection;
 use selectors::Selector;
 use statements::{Operand, Source, Statement, Verdict};
@@ -53,7 +53,7 @@ pub enum WalkError {
 pub struct Walk {
     /// The result. An accepting verdict ends the base chain only; the caller evaluates other base
     /// chains at the hook.
-    pub fate: Fate,
+    pub outcome: PacketOutcome,
     /// The mark at the end.
     pub mark: u32,
     /// Whether it was excluded from conntrack.
@@ -115,10 +115,16 @@ impl Ruleset {
     /// # Errors
     /// If a chain does not exist, or chains jump in a loop.
     pub fn walk(&self, start: &str, skb: &Skb) -> Result<Walk, WalkError> {
-        let walk = Walk { fate: Fate::Returned, mark: skb.mark, untracked: false, logs: Vec::new(), path: Vec::new() };
+        let walk = Walk {
+            outcome: PacketOutcome::Returned,
+            mark: skb.mark,
+            untracked: false,
+            logs: Vec::new(),
+            path: Vec::new(),
+        };
         let mut walker = Walker { ruleset: self, skb: skb.clone(), walk, above: Vec::new() };
-        if let Flow::End(fate) = walker.chain(start)? {
-            walker.walk.fate = fate;
+        if let Flow::End(outcome) = walker.chain(start)? {
+            walker.walk.outcome = outcome;
         }
         walker.walk.mark = walker.skb.mark;
         Ok(walker.walk)
@@ -130,7 +136,7 @@ enum Flow {
     /// The rule does not match, or has ended without a verdict.
     Next,
     Return,
-    End(Fate),
+    End(PacketOutcome),
 }
 
 struct Walker<'a> {
@@ -222,10 +228,10 @@ impl<'a> Walker<'a> {
 
     fn obey(&mut self, verdict: &Verdict) -> Result<Flow, WalkError> {
         Ok(match verdict {
-            Verdict::Accept => Flow::End(Fate::Accepted),
-            Verdict::Drop => Flow::End(Fate::Dropped),
-            Verdict::Reject => Flow::End(Fate::Rejected(RejectWith::PortUnreachable)),
-            Verdict::Reset => Flow::End(Fate::Rejected(RejectWith::TcpReset)),
+            Verdict::Accept => Flow::End(PacketOutcome::Accepted),
+            Verdict::Drop => Flow::End(PacketOutcome::Dropped),
+            Verdict::Reject => Flow::End(PacketOutcome::Rejected(RejectWith::PortUnreachable)),
+            Verdict::Reset => Flow::End(PacketOutcome::Rejected(RejectWith::TcpReset)),
             Verdict::Continue => Flow::Next,
             Verdict::Return => Flow::Return,
             Verdict::Goto(chain) => self.chain(chain)?,

@@ -7,7 +7,7 @@ use tortie_iptables::{
 use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, Members, PortProtocol};
 
-use super::{Fate, Skb, Tables, WalkError};
+use super::{PacketOutcome, Skb, Tables, WalkError};
 use crate::packet::Packet;
 
 fn name(text: &str) -> ChainName {
@@ -36,14 +36,14 @@ fn set_mark(mark: u32) -> Rule {
 }
 
 #[test]
-fn jump_comes_back_and_goto_does_not() {
+fn jumps_return_and_gotos_do_not() {
     let tables = tables(&[
         ("a", vec![Rule::new(Action::Jump(name("b"))), set_mark(8)]),
         ("b", vec![Rule::new(Action::Goto(name("c"))), set_mark(2)]),
         ("c", vec![set_mark(1), Rule::new(Action::Return), set_mark(4)]),
     ]);
     let walk = tables.walk(name("a"), &tcp(80)).unwrap();
-    assert_eq!((walk.fate, walk.mark), (Fate::Returned, 1 | 8));
+    assert_eq!((walk.outcome, walk.mark), (PacketOutcome::Returned, 1 | 8));
     let path: Vec<_> = walk.path.iter().map(|(chain, rule)| (chain.as_str().to_owned(), *rule)).collect();
     let expected = [("a", 0), ("b", 0), ("c", 0), ("c", 1), ("a", 1)].map(|(chain, rule)| (chain.to_owned(), rule));
     assert_eq!(path, expected);
@@ -51,16 +51,16 @@ fn jump_comes_back_and_goto_does_not() {
 
 #[test]
 fn verdicts_end_the_walk_wherever_they_are() {
-    for (action, fate) in [
-        (Action::Accept, Fate::Accepted),
-        (Action::Drop, Fate::Dropped),
-        (Action::Reject(RejectWith::TcpReset), Fate::Rejected(RejectWith::TcpReset)),
-        (Action::Masquerade { ports: None }, Fate::Accepted),
+    for (action, outcome) in [
+        (Action::Accept, PacketOutcome::Accepted),
+        (Action::Drop, PacketOutcome::Dropped),
+        (Action::Reject(RejectWith::TcpReset), PacketOutcome::Rejected(RejectWith::TcpReset)),
+        (Action::Masquerade { ports: None }, PacketOutcome::Accepted),
     ] {
         let tables =
             tables(&[("a", vec![Rule::new(Action::Jump(name("b"))), set_mark(1)]), ("b", vec![Rule::new(action)])]);
         let walk = tables.walk(name("a"), &tcp(80)).unwrap();
-        assert_eq!((walk.fate, walk.mark), (fate, 0));
+        assert_eq!((walk.outcome, walk.mark), (outcome, 0));
     }
 }
 
@@ -144,13 +144,13 @@ fn connection_state_and_local_addresses_are_given() {
     skb.local_addresses.insert(skb.packet.destination);
     skb.conntrack = BTreeSet::from([ConntrackState::Established]);
     skb.open_connections = 4;
-    assert_eq!((walk(&skb).mark, walk(&skb).fate), (3, Fate::Returned));
+    assert_eq!((walk(&skb).mark, walk(&skb).outcome), (3, PacketOutcome::Returned));
     skb.conntrack = BTreeSet::from([ConntrackState::New]);
-    assert_eq!(walk(&skb).fate, Fate::Rejected(RejectWith::TcpReset));
+    assert_eq!(walk(&skb).outcome, PacketOutcome::Rejected(RejectWith::TcpReset));
 }
 
 #[test]
-fn what_the_kernel_would_refuse_is_an_error() {
+fn rules_that_the_kernel_refuses_are_errors() {
     let icmp = IcmpType { number: 8, code: None };
     let refused: Vec<Matches> = vec![
         Matches::new().destination_ports(PortList::single(80)),

@@ -156,11 +156,11 @@ fn run(cases: u32, config: &tortie_rules::RulesConfig, spoil: bool) {
 }
 
 #[test]
-fn tables_say_what_the_evaluator_says() {
+fn tables_agree_with_the_evaluator() {
     run(25, &crate::chains::config(), false);
 }
 
 #[test]
-fn tables_say_what_the_evaluator_says_with_failsafe_ports_and_odd_rules() {
+fn tables_agree_with_the_evaluator_with_failsafe_ports_and_odd_rules() {
     run(25, &crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop), true);
 }

@@ -149,7 +149,7 @@ fn defect_rules_that_allow_icmpv6_or_udplite_by_name_never_match() {
 
 /// The same names in a denying rule: denied packets pass.
 #[test]
-fn defect_rules_that_deny_icmpv6_or_udplite_by_name_let_everything_through() {
+fn defect_rules_that_deny_icmpv6_or_udplite_by_name_allow_everything() {
     let deny =
         [rule(RuleAction::Deny, UDP_LITE), rule(RuleAction::Deny, Protocol::ICMPV6), Rule::new(RuleAction::Allow)];
     expect(
@@ -221,7 +221,7 @@ fn defect_a_policy_of_more_rules_than_24_programs_hold_is_not_in_force() {
 /// Only the first 32 matching rules along the tiers are recorded, so that the deciding rule is
 /// missing.
 #[test]
-fn defect_what_decides_behind_more_than_32_rules_is_not_recorded() {
+fn defect_the_deciding_rule_behind_more_than_32_rules_is_not_recorded() {
     let pass = [Rule::new(RuleAction::NextTier)];
     let mut tiers = vec![&pass[..]; 40];
     let last = [rule(RuleAction::Allow, UDP_LITE), rule(RuleAction::Deny, Protocol::TCP)];

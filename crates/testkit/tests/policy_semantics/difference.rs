@@ -135,7 +135,7 @@ fn shift<'a>(shifts: impl Iterator<Item = &'a Shift>, packet: &Packet) -> Result
     }
 }
 
-fn told(before: bool, after: bool) -> Option<bool> {
+fn expected_shift(before: bool, after: bool) -> Option<bool> {
     (before != after).then_some(after)
 }
 
@@ -163,7 +163,7 @@ fn check_packet(
     if !itself {
         let changes = difference.workloads.iter().filter(|change| named(&change.from, from) && named(&change.to, to));
         let found = shift(changes.flat_map(|change| change.shifts.iter()), packet)?;
-        let expected = told(before.passes(packet), after.passes(packet));
+        let expected = expected_shift(before.passes(packet), after.passes(packet));
         proptest::prop_assert_eq!(found, expected, "{:?}, {:#?}", packet, difference);
         changed += usize::from(found.is_some());
     }
@@ -181,7 +181,7 @@ fn check_packet(
             let passes = |state: &State| state.passes_host(layer, direction, packet);
             proptest::prop_assert_eq!(
                 found,
-                told(passes(before), passes(after)),
+                expected_shift(passes(before), passes(after)),
                 "{:?} {:?} {:?}",
                 layer,
                 direction,

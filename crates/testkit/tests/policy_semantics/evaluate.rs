@@ -20,7 +20,7 @@ use tortie_rules::{EndpointToHostAction, RulesConfig, names::chain};
 use tortie_testkit::{
     evaluator::{DesiredState, Layer, Verdict},
     packet::{Packet, Payload},
-    walker::{Fate, Skb, Tables, Walk},
+    walker::{PacketOutcome, Skb, Tables, Walk},
 };
 
 use crate::{
@@ -179,7 +179,7 @@ fn place_of_walk(walk: &Walk, tables: &Tables, decided: Verdict) -> String {
     let Some((name, position)) = walk.path.last() else { return "nothing".to_owned() };
     let comments = chains[name].rules[*position].comments.iter().map(|comment| comment.as_str().to_owned());
     let comments = comments.collect::<Vec<_>>().join(" ");
-    if walk.fate == Fate::Returned {
+    if walk.outcome == PacketOutcome::Returned {
         if decided == Verdict::Undecided {
             return "nothing".to_owned();
         }
@@ -220,10 +220,10 @@ fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError>
             skb.mark = config.marks.accept.get() | config.marks.pass.get();
             let (tables, start) = chains.enter(question, packet.is_ipv4());
             let walk = tables.walk(start, &skb).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let walked = match walk.fate {
+            let walked = match walk.outcome {
                 // Foreign rules decide, whether the workload's policy accepts or not.
-                Fate::Returned if to_host => Verdict::Undecided,
-                _ => verdict(walk.fate, walk.mark, config.marks.accept.get()),
+                PacketOutcome::Returned if to_host => Verdict::Undecided,
+                _ => verdict(walk.outcome, walk.mark, config.marks.accept.get()),
             };
             let answer = ask(&evaluator, question, packet);
             let evaluated = match answer.verdict {
@@ -231,8 +231,8 @@ fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError>
                 EvaluatedVerdict::Deny => Verdict::Deny,
                 EvaluatedVerdict::Undecided => Verdict::Undecided,
             };
-            let places = match (to_host, walk.fate) {
-                (true, Fate::Returned) => ("to host".to_owned(), place_of_answer(&answer)),
+            let places = match (to_host, walk.outcome) {
+                (true, PacketOutcome::Returned) => ("to host".to_owned(), place_of_answer(&answer)),
                 _ => (place_of_walk(&walk, tables, walked), place_of_answer(&answer)),
             };
             if walked != evaluated || places.0 != places.1 {
@@ -263,12 +263,12 @@ fn run(cases: u32, property: impl Fn(Scenario, EndpointToHostAction) -> Result<(
 }
 
 #[test]
-fn answers_are_what_policies_mean_and_rendered_chains_do() {
+fn answers_match_policies_and_rendered_chains() {
     run(60, |scenario, _| check(&scenario, &config()), false);
 }
 
 #[test]
-fn answers_are_what_rendered_chains_do_with_failsafe_ports_and_odd_rules() {
+fn answers_match_rendered_chains_with_failsafe_ports_and_odd_rules() {
     let property = |mut scenario: Scenario, action| {
         // Packets that only guards distinguish.
         let tunnelled = scenario.packets.iter().filter(|packet| packet.protocol == 47);
@@ -284,7 +284,7 @@ fn answers_are_what_rendered_chains_do_with_failsafe_ports_and_odd_rules() {
 
 /// Checks that the test detects an evaluator with another state.
 #[test]
-fn an_evaluator_of_another_state_is_noticed() {
+fn an_evaluator_of_another_state_is_detected() {
     let result = runner(300, 0).run(&scenarios(), |scenario| {
         let mut other = scenario.state.clone();
         let members: Vec<_> = other.ip_sets.values_mut().collect();
@@ -297,8 +297,8 @@ fn an_evaluator_of_another_state_is_noticed() {
         let evaluator = evaluator(settings(&config()), &other);
         for packet in &scenario.packets {
             let answer = ask(&evaluator, Question::Workload(Direction::Ingress), packet);
-            let meant = Question::Workload(Direction::Ingress).evaluate(&scenario.state, packet).unwrap();
-            if (answer.verdict == EvaluatedVerdict::Allow) != (meant == Verdict::Allow) {
+            let expected = Question::Workload(Direction::Ingress).evaluate(&scenario.state, packet).unwrap();
+            if (answer.verdict == EvaluatedVerdict::Allow) != (expected == Verdict::Allow) {
                 return Err(TestCaseError::fail("noticed"));
             }
         }

@@ -52,7 +52,7 @@ fn ipset_input(family: Family, tables: &Tables) -> String {
 }
 
 kernel_test! {
-    fn the_kernel_takes_what_the_walker_takes() {
+    fn the_kernel_accepts_rules_that_the_walker_accepts() {
         let mut runner = runner(1, 0);
         for _ in 0..6 {
             let scenario = scenarios().new_tree(&mut runner).unwrap().current();

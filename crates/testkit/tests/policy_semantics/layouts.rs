@@ -30,7 +30,7 @@ use tortie_rules::{
 use tortie_testkit::{
     evaluator::Verdict,
     packet::Packet,
-    walker::{Fate, Skb, Tables, Walk},
+    walker::{PacketOutcome, Skb, Tables, Walk},
 };
 
 use crate::{
@@ -74,10 +74,10 @@ fn check_within(
                     Ok::<Walk, TestCaseError>(walk)
                 };
                 let (felix, fast) = (walk(&felix)?, walk(&fast)?);
-                let told = |walk: &Walk| {
-                    (verdict(walk.fate, walk.mark, accept), walk.nflogs.clone(), walk.logs.clone(), walk.untracked)
+                let observed = |walk: &Walk| {
+                    (verdict(walk.outcome, walk.mark, accept), walk.nflogs.clone(), walk.logs.clone(), walk.untracked)
                 };
-                if told(&felix) != told(&fast) {
+                if observed(&felix) != observed(&fast) {
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}, {state:?}: {felix:?}\n{fast:?}")));
                 }
                 let evaluated = match ask(&evaluator, question, packet).verdict {
@@ -85,7 +85,7 @@ fn check_within(
                     EvaluatedVerdict::Deny => Verdict::Deny,
                     EvaluatedVerdict::Undecided => Verdict::Undecided,
                 };
-                if state == ConntrackState::New && verdict(fast.fate, fast.mark, accept) != evaluated {
+                if state == ConntrackState::New && verdict(fast.outcome, fast.mark, accept) != evaluated {
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}: means {evaluated:?}, {fast:?}")));
                 }
             }
@@ -99,7 +99,7 @@ fn all_scenarios() -> impl Strategy<Value = (Scenario, bool)> {
 }
 
 #[test]
-fn packets_fare_by_either_layout_as_policies_mean() {
+fn both_layouts_have_the_verdicts_of_the_policies() {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(80);
     if let Err(error) =
         runner(cases, 2000).run(&all_scenarios(), |(scenario, logs)| check(&scenario, logs, |chain| chain))
@@ -110,7 +110,7 @@ fn packets_fare_by_either_layout_as_policies_mean() {
 
 /// Without any room, and with room for some chains.
 #[test]
-fn packets_fare_alike_where_layouts_are_over_budget() {
+fn layouts_over_budget_have_the_same_verdicts() {
     for room in [0, 32 << 10] {
         let of = |(scenario, logs): (Scenario, bool)| check_within(room, &scenario, logs, |chain| chain);
         if let Err(error) = runner(40, 2000).run(&all_scenarios(), of) {
@@ -121,7 +121,7 @@ fn packets_fare_alike_where_layouts_are_over_budget() {
 
 /// Checks that the test detects a policy that is missing from its group.
 #[test]
-fn a_policy_that_is_left_out_of_its_group_is_noticed() {
+fn a_policy_that_is_left_out_of_its_group_is_detected() {
     let spoil = |chain: Chain| {
         let is_included = |rule: &Rule| matches!(rule.action, Some(Action::Include(_)));
         let mut rules = chain.rules.clone();
@@ -137,7 +137,7 @@ fn a_policy_that_is_left_out_of_its_group_is_noticed() {
 /// FORWARD gives packets of known connections the same verdict in both layouts, between all kinds
 /// of interfaces.
 #[test]
-fn packets_of_known_connections_fare_by_either_layout_alike() {
+fn both_layouts_have_the_same_verdicts_for_known_connections() {
     let felix = forwarding(Layout::Felix);
     let fast = forwarding(Layout::Fast);
     let packet = Packet::with_ports(6, ([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), 80));
@@ -154,13 +154,13 @@ fn packets_of_known_connections_fare_by_either_layout_alike() {
                     (skb.mark, skb.within_rates) = (mark, within_rates);
                     skb.conntrack = BTreeSet::from([state]);
                     let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(chain::FORWARD, &skb).unwrap());
-                    let told = |walk: &Walk| (walk.fate, walk.mark);
+                    let observed = |walk: &Walk| (walk.outcome, walk.mark);
                     assert_eq!(
-                        told(&by_felix),
-                        told(&by_fast),
+                        observed(&by_felix),
+                        observed(&by_fast),
                         "{from} to {to}, {state:?}, {within_rates}: {by_fast:?}"
                     );
-                    let leaves_at_once = by_fast.fate == Fate::Accepted && by_fast.path.len() <= 2;
+                    let leaves_at_once = by_fast.outcome == PacketOutcome::Accepted && by_fast.path.len() <= 2;
                     at_once += usize::from(state == ConntrackState::Established && leaves_at_once);
                 }
             }
@@ -174,7 +174,7 @@ fn packets_of_known_connections_fare_by_either_layout_alike() {
 /// kinds of interfaces, also with guards of tunnels and IPVS; and the number of rules that these
 /// packets traverse.
 #[test]
-fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
+fn both_layouts_have_the_same_verdicts_for_known_connections_of_the_host() {
     let tunnel = |config: RulesConfig| {
         let tunnel = TunnelConfig { enabled: true, has_address: true };
         RulesConfig { vxlan_v4: tunnel, ..config }
@@ -212,13 +212,23 @@ fn packets_of_known_connections_of_the_host_fare_by_either_layout_alike() {
                             skb.local_addresses.insert([10, 0, 0, if is_input { 2 } else { 1 }].into());
                             let [by_felix, by_fast] = [&felix, &fast].map(|tables| tables.walk(hook, &skb).unwrap());
                             // After these chains, the base chain ends and accepts.
-                            let fate =
-                                |walk: &Walk| if walk.fate == Fate::Returned { Fate::Accepted } else { walk.fate };
-                            let told = |walk: &Walk| (fate(walk), walk.mark);
-                            let what = format!("{hook} {interface}, {packet}, {state:?}, {mark:x}, {is_translated}");
-                            assert_eq!(told(&by_felix), told(&by_fast), "{what}, IPVS {with_ipvs}: {by_fast:?}");
+                            let outcome = |walk: &Walk| {
+                                if walk.outcome == PacketOutcome::Returned {
+                                    PacketOutcome::Accepted
+                                } else {
+                                    walk.outcome
+                                }
+                            };
+                            let observed = |walk: &Walk| (outcome(walk), walk.mark);
+                            let case_name =
+                                format!("{hook} {interface}, {packet}, {state:?}, {mark:x}, {is_translated}");
+                            assert_eq!(
+                                observed(&by_felix),
+                                observed(&by_fast),
+                                "{case_name}, IPVS {with_ipvs}: {by_fast:?}"
+                            );
                             let is_known = state == ConntrackState::Established && mark == 0;
-                            if is_known && fate(&by_fast) == Fate::Accepted {
+                            if is_known && outcome(&by_fast) == PacketOutcome::Accepted {
                                 let most = if is_input { most_of_input } else { 1 };
                                 *(if by_fast.path.len() <= most { &mut known } else { &mut others }) += 1;
                             }
@@ -329,7 +339,7 @@ fn transaction(id: TableId, tables: &[(Table, &Tables)]) -> Transaction {
 }
 
 kernel_test! {
-    fn the_kernel_is_given_what_nft_makes_of_what_is_laid_out() {
+    fn layout_expressions_match_those_of_nft() {
         let mut runner = runner(1, 0);
         let (mut by_port, mut by_address, mut several) = (0, 0, 0);
         for number in 0..60 {
@@ -364,8 +374,8 @@ kernel_test! {
                     assert_eq!(chain.rules.len(), theirs.len(), "{name}");
                     for (ours, theirs) in chain.rules.iter().zip(theirs) {
                         let line = text.lines().find(|line| line.contains(&ours.comment)).unwrap_or_default();
-                        let told = |rule: &ObservedRule| (rule.comment.clone(), format!("{:?}", rule.expressions));
-                        assert_eq!(told(ours), told(theirs), "{line}");
+                        let observed = |rule: &ObservedRule| (rule.comment.clone(), format!("{:?}", rule.expressions));
+                        assert_eq!(observed(ours), observed(theirs), "{line}");
                     }
                 }
                 assert_eq!(ours.chains.len(), theirs.chains.len());

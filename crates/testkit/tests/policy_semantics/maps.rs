@@ -67,7 +67,7 @@ impl Maps {
     /// the group is not used.
     pub(crate) fn ask(&self, endpoint: u32, place: u32, direction: Direction, packet: &Packet) -> Option<u32> {
         let slot = self.in_force()?;
-        if self.number(MapKind::Endpoints, endpoint, endpoint::ASKED) >> place & 1 == 0 {
+        if self.number(MapKind::Endpoints, endpoint, endpoint::EVALUATED) >> place & 1 == 0 {
             return None;
         }
         let place = i16::try_from(place).unwrap();

@@ -108,7 +108,7 @@ fn endpoint(number: usize, tiers: &TierList, is_second: bool) -> DesiredUpdate {
 }
 
 /// All updates sent so far, and the resulting owners of interfaces, computed by brute force.
-struct Told {
+struct SentUpdates {
     updates: Vec<DesiredUpdate>,
     workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,
     hosts: BTreeMap<HostEndpointName, HostEndpointState>,
@@ -117,7 +117,7 @@ struct Told {
 }
 
 enum Owner<'a> {
-    Nobody,
+    None,
     Workload(&'a WorkloadEndpointId, &'a WorkloadEndpoint),
     Host(&'a HostEndpointName, &'a HostEndpointState),
 }
@@ -125,7 +125,7 @@ enum Owner<'a> {
 impl Owner<'_> {
     fn kind(&self) -> EndpointKind {
         match self {
-            Self::Nobody => EndpointKind::None,
+            Self::None => EndpointKind::None,
             Self::Workload(..) => EndpointKind::Workload,
             Self::Host(..) => EndpointKind::Host,
         }
@@ -133,14 +133,14 @@ impl Owner<'_> {
 
     fn name(&self) -> Option<EndpointName> {
         match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::Workload(id, _) => Some(EndpointName::Workload((*id).clone())),
             Self::Host(name, _) => Some(EndpointName::Host((*name).clone())),
         }
     }
 }
 
-impl Told {
+impl SentUpdates {
     fn apply(&mut self, node: &mut Node, update: DesiredUpdate) {
         let result = self.evaluator.apply(&update);
         assert_eq!(node.on_update(&update), result);
@@ -154,7 +154,7 @@ impl Told {
         self.updates.push(update);
     }
 
-    fn tell(&mut self, node: &mut Node, event: &Event, tiers: &TierList) {
+    fn apply_event(&mut self, node: &mut Node, event: &Event, tiers: &TierList) {
         match event {
             Event::Interface(interface) => {
                 self.interfaces.retain(|_, other| other.name != interface.name);
@@ -173,14 +173,14 @@ impl Told {
     }
 
     fn owner(&self, index: u32) -> Owner<'_> {
-        let Some(interface) = self.interfaces.get(&index) else { return Owner::Nobody };
+        let Some(interface) = self.interfaces.get(&index) else { return Owner::None };
         if interface.name.as_str().starts_with("cali") {
             let first = self.workloads.iter().find(|(_, state)| state.endpoint.iface == Some(interface.name));
             return match first {
                 Some((id, state)) if state.endpoint.state != AdminState::Inactive => {
                     Owner::Workload(id, &state.endpoint)
                 }
-                _ => Owner::Nobody,
+                _ => Owner::None,
             };
         }
         for (name, state) in &self.hosts {
@@ -190,12 +190,12 @@ impl Told {
                 return Owner::Host(name, state);
             }
         }
-        Owner::Nobody
+        Owner::None
     }
 
     fn all_interfaces(&self) -> Owner<'_> {
         let mut all = self.hosts.iter().filter(|(_, state)| state.endpoint.iface == Some(HostInterface::All));
-        all.next().map_or(Owner::Nobody, |(name, state)| Owner::Host(name, state))
+        all.next().map_or(Owner::None, |(name, state)| Owner::Host(name, state))
     }
 }
 
@@ -233,7 +233,7 @@ fn verdict_of(cell: u32) -> Verdict {
     }
 }
 
-fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(), TestCaseError> {
+fn expect(maps: &Maps, node: &Node, sent: &SentUpdates, packets: &[Packet]) -> Result<(), TestCaseError> {
     // Groups with a missing object deny everything; other groups are not affected.
     let place = |problem: &Problem| {
         let layer = LAYERS.iter().position(|layer| *layer == problem.layer).unwrap();
@@ -243,9 +243,9 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
     assert!(problems.iter().all(|problem| matches!(problem.why, Closed::Missing(_) | Closed::TooManyCells(_))));
     let closed: BTreeSet<(EndpointName, usize)> =
         problems.into_iter().map(|problem| (problem.endpoint.clone(), place(&problem))).collect();
-    let fail = |what: String| Err(TestCaseError::fail(what));
-    let owners = (1..=INTERFACES).map(|index| (maps.endpoint_at(index), told.owner(index), false));
-    for (endpoint, owner, is_all) in owners.chain([(maps.endpoint_of_all(), told.all_interfaces(), true)]) {
+    let fail = |message: String| Err(TestCaseError::fail(message));
+    let owners = (1..=INTERFACES).map(|index| (maps.endpoint_at(index), sent.owner(index), false));
+    for (endpoint, owner, is_all) in owners.chain([(maps.endpoint_of_all(), sent.all_interfaces(), true)]) {
         let kind = owner.kind();
         if maps.kind(endpoint) != kind as u32 || (endpoint == 0) != (kind == EndpointKind::None) {
             return fail(format!("endpoint {endpoint} is not {kind:?}"));
@@ -262,16 +262,16 @@ fn expect(maps: &Maps, node: &Node, told: &Told, packets: &[Packet]) -> Result<(
                 let layer = LAYERS[place as usize / 2];
                 let expected = match owner {
                     Owner::Workload(id, _) if place < 2 => {
-                        Some(verdict(told.evaluator.workload(id, direction, packet), place))
+                        Some(verdict(sent.evaluator.workload(id, direction, packet), place))
                     }
                     Owner::Host(name, state) => {
-                        let is_asked = match layer {
+                        let is_evaluated = match layer {
                             Layer::Normal => true,
                             Layer::Forward => !state.forward_tiers.is_empty(),
                             Layer::Untracked => !state.untracked_tiers.is_empty() && !is_all,
                             Layer::PreDnat => !state.pre_dnat_tiers.is_empty() && direction == Direction::Ingress,
                         };
-                        is_asked.then(|| verdict(told.evaluator.host(name, layer, direction, packet), place))
+                        is_evaluated.then(|| verdict(sent.evaluator.host(name, layer, direction, packet), place))
                     }
                     _ => None,
                 };
@@ -356,9 +356,9 @@ impl Live {
 
 /// Reports whether a class of addresses has only networks that more specific ones cover completely.
 /// Another process may number it differently, since the maps do not contain its number.
-fn has_hidden_class(told: &Told) -> bool {
+fn has_hidden_class(sent: &SentUpdates) -> bool {
     let mut classes = Classes::new(open_settings());
-    told.updates.iter().for_each(|update| drop(classes.apply(update)));
+    sent.updates.iter().for_each(|update| drop(classes.apply(update)));
     let compiled = classes.flush();
     let nets: Vec<(Cidr, ClassId)> = compiled.prefixes().collect();
     let is_inside = |inner: Cidr, outer: Cidr| {
@@ -378,10 +378,10 @@ fn has_hidden_class(told: &Told) -> bool {
 }
 
 /// Returns a node of another process with the same updates that continues with the maps.
-fn restarted(told: &Told, maps: &Maps, decisions: u32) -> Node {
+fn restarted(sent: &SentUpdates, maps: &Maps, decisions: u32) -> Node {
     let mut node = Node::new(node_settings());
-    told.updates.iter().for_each(|update| drop(node.on_update(update)));
-    told.interfaces.values().for_each(|interface| node.on_interface(interface.clone()));
+    sent.updates.iter().for_each(|update| drop(node.on_update(update)));
+    sent.interfaces.values().for_each(|interface| node.on_interface(interface.clone()));
     let read = |map: MapKind, index| {
         Ok::<_, std::convert::Infallible>(
             maps.get((map, index)).map_or_else(|| vec![0; map.value_size()], <[u8]>::to_vec),
@@ -406,7 +406,7 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     let packets: Vec<Packet> = history.packets().into_iter().step_by(4).collect();
     let tiers = history.first.state.hosts.values().next().map(|host| Arc::clone(&host.tiers)).unwrap();
     let (mut node, mut live) = (Node::new(node_settings()), Live::default());
-    let mut told = Told {
+    let mut sent = SentUpdates {
         updates: Vec::new(),
         workloads: BTreeMap::new(),
         hosts: BTreeMap::new(),
@@ -414,26 +414,26 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
         evaluator: Evaluator::new(open_settings()),
     };
     for update in history.messages().into_iter().take(history.first.state.ip_sets.len() * 4) {
-        told.apply(&mut node, update);
+        sent.apply(&mut node, update);
     }
     assert!(node.flush().is_empty(), "before it is in sync");
-    told.apply(&mut node, DesiredUpdate::InSync);
+    sent.apply(&mut node, DesiredUpdate::InSync);
     live.flush(&mut node, &packets)?;
     for (step, events) in history.steps.iter().zip(events.iter().cycle()) {
-        events.iter().for_each(|event| told.tell(&mut node, event, &tiers));
-        history.updates(step).into_iter().for_each(|update| told.apply(&mut node, update));
+        events.iter().for_each(|event| sent.apply_event(&mut node, event, &tiers));
+        history.updates(step).into_iter().for_each(|update| sent.apply(&mut node, update));
         live.flush(&mut node, &packets)?;
-        expect(&live.maps, &node, &told, &packets)?;
+        expect(&live.maps, &node, &sent, &packets)?;
         found += live.maps.exact_count();
         if step.reclaims {
             live.reclaim(&mut node);
-            node = restarted(&told, &live.maps, node.sizes().get(MapKind::Decisions));
+            node = restarted(&sent, &live.maps, node.sizes().get(MapKind::Decisions));
             let in_use = live.maps.reached();
             let writes: Vec<Write> = node.flush().writes().collect();
             let entries: Vec<Entry> = writes.iter().map(|write| (write.map, write.index)).collect();
             // Addresses are opened in the hash table once no packet can use the old state.
             let is_again = entries.iter().any(|(map, _)| *map != MapKind::Exact);
-            if is_again && !has_hidden_class(&told) || entries.iter().any(|entry| in_use.contains(entry)) {
+            if is_again && !has_hidden_class(&sent) || entries.iter().any(|entry| in_use.contains(entry)) {
                 return Err(TestCaseError::fail(format!("written again: {entries:?}")));
             }
             writes.iter().for_each(|write| live.maps.write(write.map, write.index, &write.value));
@@ -443,26 +443,26 @@ fn check(history: &History, events: &[Vec<Event>]) -> Result<usize, TestCaseErro
     }
     // The resulting state, created at once.
     let mut fresh = Node::new(node_settings());
-    told.updates.iter().for_each(|update| drop(fresh.on_update(update)));
-    told.interfaces.values().for_each(|interface| fresh.on_interface(interface.clone()));
+    sent.updates.iter().for_each(|update| drop(fresh.on_update(update)));
+    sent.interfaces.values().for_each(|interface| fresh.on_interface(interface.clone()));
     let mut maps = Maps::default();
     fresh.flush().writes().for_each(|write| maps.write(write.map, write.index, &write.value));
     assert_eq!(decisions(&maps, &fresh, &packets), decisions(&live.maps, &node, &packets));
     assert_eq!(fresh.problems(), node.problems());
-    expect_nothing_left(told, node, live, &packets)?;
+    expect_nothing_left(sent, node, live, &packets)?;
     Ok(found)
 }
 
 /// Removes all objects, and checks that no entries of them remain.
 fn expect_nothing_left(
-    mut told: Told,
+    mut sent: SentUpdates,
     mut node: Node,
     mut live: Live,
     packets: &[Packet],
 ) -> Result<(), TestCaseError> {
-    for update in told.updates.clone().into_iter().rev() {
+    for update in sent.updates.clone().into_iter().rev() {
         if !matches!(update, DesiredUpdate::InSync | DesiredUpdate::IpSetDelta(_)) {
-            told.apply(&mut node, all_removed(update));
+            sent.apply(&mut node, all_removed(update));
         }
     }
     (1..=INTERFACES).for_each(|index| node.on_interface_gone(index));

@@ -36,7 +36,7 @@ fn with_committed(state: &DesiredState, staged: &PolicyId, committed: &PolicyId)
 }
 
 #[test]
-fn a_staged_policy_is_previewed_as_it_would_be_enforced() {
+fn a_preview_of_a_staged_policy_has_the_verdicts_of_its_enforcement() {
     let changed = std::sync::atomic::AtomicUsize::new(0);
     let result = runner(60, 3000).run(&scenarios(), |scenario| {
         let now = evaluator(settings(&config()), &scenario.state);
@@ -46,15 +46,15 @@ fn a_staged_policy_is_previewed_as_it_would_be_enforced() {
             let then = with_committed(&scenario.state, staged, &committed);
             for packet in &scenario.packets {
                 for direction in [Direction::Ingress, Direction::Egress] {
-                    let asked = evaluated(packet);
-                    let preview = now.preview_workload(&id, direction, &asked, staged).unwrap();
-                    let meant = Question::Workload(direction).evaluate(&then, packet).unwrap();
-                    if (preview.verdict == tortie_evaluate::Verdict::Allow) != (meant == Verdict::Allow) {
+                    let query = evaluated(packet);
+                    let preview = now.preview_workload(&id, direction, &query, staged).unwrap();
+                    let expected = Question::Workload(direction).evaluate(&then, packet).unwrap();
+                    if (preview.verdict == tortie_evaluate::Verdict::Allow) != (expected == Verdict::Allow) {
                         return Err(TestCaseError::fail(format!(
-                            "{staged} {direction:?} {packet}: {preview:?}, {meant:?}"
+                            "{staged} {direction:?} {packet}: {preview:?}, {expected:?}"
                         )));
                     }
-                    let today = now.workload(&id, direction, &asked).unwrap();
+                    let today = now.workload(&id, direction, &query).unwrap();
                     changed
                         .fetch_add(usize::from(today.verdict != preview.verdict), std::sync::atomic::Ordering::Relaxed);
                 }
@@ -77,26 +77,26 @@ const LAYERS: [(tortie_evaluate::Layer, Layer); 4] = [
 ];
 
 #[test]
-fn a_staged_policy_of_a_host_endpoint_is_previewed_as_it_would_be_enforced() {
+fn a_preview_of_a_staged_host_policy_has_the_verdicts_of_its_enforcement() {
     let changed = std::cell::Cell::new([0; LAYERS.len()]);
     let result = runner(60, 3000).run(&scenarios(), |scenario| {
         let now = evaluator(settings(&config()), &scenario.state);
         let staged: Vec<&PolicyId> = scenario.state.policies.keys().filter(|id| id.kind.is_staged()).collect();
         let committed =
             |state: &DesiredState, staged: &PolicyId| with_committed(state, staged, &staged.committed().unwrap());
-        for (index, (layer, meant_by)) in LAYERS.into_iter().enumerate() {
+        for (index, (layer, oracle_layer)) in LAYERS.into_iter().enumerate() {
             for direction in [Direction::Ingress, Direction::Egress] {
                 for packet in &scenario.packets {
-                    let asked = evaluated(packet);
-                    let question = Question::Host(meant_by, direction);
+                    let query = evaluated(packet);
+                    let question = Question::Host(oracle_layer, direction);
                     let differs = |preview: tortie_evaluate::Verdict, then: &DesiredState| {
-                        let meant = question.evaluate(then, packet).unwrap();
-                        (said(preview) != meant)
-                            .then(|| format!("{layer:?} {direction:?} {packet}: {preview:?}, {meant:?}"))
+                        let expected = question.evaluate(then, packet).unwrap();
+                        (oracle_verdict(preview) != expected)
+                            .then(|| format!("{layer:?} {direction:?} {packet}: {preview:?}, {expected:?}"))
                     };
-                    let today = now.host(&host_name(), layer, direction, &asked).unwrap();
+                    let today = now.host(&host_name(), layer, direction, &query).unwrap();
                     for id in &staged {
-                        let preview = now.preview_host(&host_name(), layer, direction, &asked, id).unwrap();
+                        let preview = now.preview_host(&host_name(), layer, direction, &query, id).unwrap();
                         if let Some(error) = differs(preview.verdict, &committed(&scenario.state, id)) {
                             return Err(TestCaseError::fail(format!("{id} {error}")));
                         }
@@ -105,7 +105,7 @@ fn a_staged_policy_of_a_host_endpoint_is_previewed_as_it_would_be_enforced() {
                         changed.set(counts);
                     }
                     let all = staged.iter().fold(scenario.state.clone(), |state, id| committed(&state, id));
-                    let pending = now.explain_pending_host(&host_name(), layer, direction, &asked).unwrap();
+                    let pending = now.explain_pending_host(&host_name(), layer, direction, &query).unwrap();
                     if let Some(error) = differs(pending.answer.verdict, &all) {
                         return Err(TestCaseError::fail(format!("all {error}")));
                     }
@@ -120,7 +120,7 @@ fn a_staged_policy_of_a_host_endpoint_is_previewed_as_it_would_be_enforced() {
     assert!(changed.get().iter().all(|count| *count > 0), "staged policies change nothing in a layer: {changed:?}");
 }
 
-fn said(verdict: tortie_evaluate::Verdict) -> Verdict {
+fn oracle_verdict(verdict: tortie_evaluate::Verdict) -> Verdict {
     match verdict {
         tortie_evaluate::Verdict::Allow => Verdict::Allow,
         tortie_evaluate::Verdict::Deny => Verdict::Deny,

@@ -19,11 +19,11 @@ fn answer(
     (own, direction, peer): (usize, Direction, usize),
     packet: &Packet,
 ) -> Result<Option<Answer>, TestCaseError> {
-    let Some(said) = reachability.said(own, direction, peer) else { return Ok(None) };
-    if let Some(to_all) = reachability.said_to_all(own, direction) {
-        proptest::prop_assert_eq!(to_all, said);
+    let Some(rulings_id) = reachability.rulings_id(own, direction, peer) else { return Ok(None) };
+    if let Some(to_all) = reachability.uniform_rulings_id(own, direction) {
+        proptest::prop_assert_eq!(to_all, rulings_id);
     }
-    let rulings = reachability.rulings(said).iter();
+    let rulings = reachability.rulings(rulings_id).iter();
     let found: Vec<&Ruling> = rulings.filter(|ruling| is_in(packet, &ruling.traffic, ruling.source_ports)).collect();
     match &found[..] {
         [ruling] => Ok(Some(Answer { verdict: ruling.verdict, decided_by: ruling.by.clone() })),
@@ -45,7 +45,7 @@ fn check_packet(state: &State, reachability: &mut Reachability<'_>, packet: &Pac
         proptest::prop_assert_eq!(found, expected, "{:?} of {:?}", direction, packet);
     }
     let [egress, ingress] =
-        [reachability.said(from, Direction::Egress, to), reachability.said(to, Direction::Ingress, from)];
+        [reachability.rulings_id(from, Direction::Egress, to), reachability.rulings_id(to, Direction::Ingress, from)];
     let passing = reachability.passing(egress, ingress);
     let found = passing.iter().filter(|kind| is_in(packet, &kind.traffic, kind.source_ports)).count();
     proptest::prop_assert_eq!(found, usize::from(state.passes(packet)), "{:?}: {:#?}", packet, passing);
@@ -87,8 +87,8 @@ fn check_restricted(
     to: usize,
 ) -> Result<(), TestCaseError> {
     let [whole, restricted] = all.map(|reachability| {
-        let egress = reachability.said(from, Direction::Egress, to);
-        let ingress = reachability.said(to, Direction::Ingress, from);
+        let egress = reachability.rulings_id(from, Direction::Egress, to);
+        let ingress = reachability.rulings_id(to, Direction::Ingress, from);
         reachability.passing(egress, ingress)
     });
     for protocol in [Protocol::TCP, Protocol::UDP, Protocol::ICMP] {
@@ -123,11 +123,11 @@ fn run(cases: u32, config: &tortie_rules::RulesConfig) {
 }
 
 #[test]
-fn what_passes_is_what_packets_say() {
+fn reachability_matches_the_verdicts_of_packets() {
     run(10, &crate::chains::config());
 }
 
 #[test]
-fn what_passes_is_what_packets_say_with_tunnels_of_workloads() {
+fn reachability_matches_the_verdicts_of_packets_with_tunnels_of_workloads() {
     run(10, &crate::evaluate::busy_config(tortie_rules::EndpointToHostAction::Drop));
 }

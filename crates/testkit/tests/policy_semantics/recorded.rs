@@ -14,31 +14,31 @@ use crate::recorded_format::{Case, Messages, Policies, RecordedPacket, host, pod
 use crate::tables::{Kernel, Machine, memory};
 
 /// Verdict for a packet, with its cause if known.
-type Said = (Verdict, Option<DecidedBy>);
+type Decision = (Verdict, Option<DecidedBy>);
 
 /// An evaluation of an endpoint: of the workload, or of a layer of the host.
-type Ask<'a> = dyn Fn(Option<Layer>, &Packet) -> Said + 'a;
+type Engine<'a> = dyn Fn(Option<Layer>, &Packet) -> Decision + 'a;
 
 /// Evaluates in the order of Felix's program. Returns each intermediate result as well.
-fn verdict(policies: &Policies, packet: &RecordedPacket, ask: &Ask<'_>) -> (&'static str, Vec<Said>) {
-    let said = RefCell::new(Vec::new());
-    let ask = |layer, packet: &Packet| {
-        let answer = ask(layer, packet);
+fn verdict(policies: &Policies, packet: &RecordedPacket, evaluate: &Engine<'_>) -> (&'static str, Vec<Decision>) {
+    let decisions = RefCell::new(Vec::new());
+    let evaluate = |layer, packet: &Packet| {
+        let answer = evaluate(layer, packet);
         let verdict = answer.0;
-        said.borrow_mut().push(answer);
+        decisions.borrow_mut().push(answer);
         verdict
     };
-    let found = in_order(policies, packet, &ask);
-    (found, said.into_inner())
+    let found = in_order(policies, packet, &evaluate);
+    (found, decisions.into_inner())
 }
 
 fn in_order(
     policies: &Policies,
     packet: &RecordedPacket,
-    ask: &dyn Fn(Option<Layer>, &Packet) -> Verdict,
+    evaluate: &dyn Fn(Option<Layer>, &Packet) -> Verdict,
 ) -> &'static str {
     if policies.xdp {
-        return match ask(Some(Layer::Untracked), &packet.before_nat()) {
+        return match evaluate(Some(Layer::Untracked), &packet.before_nat()) {
             Verdict::Allow => "allow",
             Verdict::Deny => "deny",
             Verdict::Undecided => "no_match",
@@ -47,12 +47,12 @@ fn in_order(
     let behind_nat = packet.packet();
     let before_nat = match policies.host_pre_dnat_tiers.is_empty() {
         true => Verdict::Undecided,
-        false => ask(Some(Layer::PreDnat), &packet.before_nat()),
+        false => evaluate(Some(Layer::PreDnat), &packet.before_nat()),
     };
     let by_host = match (before_nat, packet.to_host || packet.from_host) {
         (Verdict::Undecided, true) if policies.suppress_normal_host_policy => Verdict::Allow,
-        (Verdict::Undecided, true) => ask(Some(Layer::Normal), &behind_nat),
-        (Verdict::Undecided, false) => ask(Some(Layer::Forward), &behind_nat),
+        (Verdict::Undecided, true) => evaluate(Some(Layer::Normal), &behind_nat),
+        (Verdict::Undecided, false) => evaluate(Some(Layer::Forward), &behind_nat),
         (decided, _) => decided,
     };
     // The host's policies apply to a workload's interface only if there are some.
@@ -60,7 +60,7 @@ fn in_order(
     match by_host {
         Verdict::Deny if is_governed => "deny",
         _ if policies.host_interface => "allow",
-        _ if ask(None, &behind_nat) == Verdict::Allow => "allow",
+        _ if evaluate(None, &behind_nat) == Verdict::Allow => "allow",
         _ => "deny",
     }
 }
@@ -116,23 +116,23 @@ fn compare(lines: &[&str]) -> ((usize, usize, usize), Vec<String>) {
                 decided(tables.decide(group(&compiled, layer), Direction::Ingress, packet))
             };
             let in_rbpf = |layer: Option<Layer>, packet: &Packet| {
-                let asked = memory(&tables, group(&compiled, layer), Direction::Ingress, packet);
-                let cell = machine.run(packet.family(), asked);
+                let question = memory(&tables, group(&compiled, layer), Direction::Ingress, packet);
+                let cell = machine.run(packet.family(), question);
                 decided(DecisionId::from_cell(u32::try_from(cell).unwrap_or_default()))
             };
             let in_kernel = |layer: Option<Layer>, packet: &Packet| {
                 decided(kernel.decide(&tables, group(&compiled, layer), Direction::Ingress, packet))
             };
-            let engines: [&Ask<'_>; 4] = [&evaluated, &in_tables, &in_rbpf, &in_kernel];
-            let found = engines.map(|ask| verdict(&case.rules, packet, ask));
-            let [(_, said), ..] = &found;
-            if found.iter().any(|(verdict, by)| *verdict != packet.verdict || by != said) {
+            let engines: [&Engine<'_>; 4] = [&evaluated, &in_tables, &in_rbpf, &in_kernel];
+            let found = engines.map(|evaluate| verdict(&case.rules, packet, evaluate));
+            let [(_, decisions), ..] = &found;
+            if found.iter().any(|(verdict, by)| *verdict != packet.verdict || by != decisions) {
                 different.push(format!("{}: {found:?} {packet:?}", case.id));
             }
             if let Some(expected) = &packet.rule_ids {
                 let trail = trail.into_inner();
                 // All engines agree that the deciding rule has the last id.
-                let last = said.last().and_then(|(_, by)| ids.of(by.as_ref()?));
+                let last = decisions.last().and_then(|(_, by)| ids.of(by.as_ref()?));
                 if recorded(&trail) != &expected[..] || last.as_ref() != trail.last() {
                     different.push(format!("{}: rules {trail:?}, the last {last:?}, of {packet:?}", case.id));
                 }
@@ -143,7 +143,7 @@ fn compare(lines: &[&str]) -> ((usize, usize, usize), Vec<String>) {
 }
 
 #[test]
-fn verdicts_and_rules_are_those_of_the_original() {
+fn verdicts_and_rules_are_those_of_felix() {
     let Some(text) = golden::text(env!("CARGO_MANIFEST_DIR"), "ebpf_policy_cases.jsonl.gz") else { return };
     let lines: Vec<&str> = text.lines().skip(1).collect();
     let (counts, different) = compare(&lines);

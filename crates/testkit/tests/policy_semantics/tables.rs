@@ -18,7 +18,7 @@ use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{AdminState, Cidr, Direction, Family, PolicyId, PolicyKind, Protocol, Rule, RuleAction, TierName};
-use tortie_testkit::evaluator::{Layer as Meant, Verdict as MeantVerdict};
+use tortie_testkit::evaluator::{Layer as OracleLayer, Verdict as OracleVerdict};
 
 use crate::chains::Question;
 use crate::evaluate::{evaluated, evaluator, messages, settings};
@@ -88,26 +88,26 @@ pub(crate) fn memory(tables: &Tables, group: GroupId, direction: Direction, pack
 /// The program with its maps in the kernel. Question and answer are in an array.
 pub(crate) struct Kernel {
     blocks: ArrayMap,
-    asked: ArrayMap,
+    query: ArrayMap,
     programs: [tortie_bpf::Program; 2],
 }
 
 /// Number of blocks in the kernel's map.
 const BLOCKS: u32 = 1 << 15;
 /// Bytes of a question, followed by eight bytes of answer.
-const ASKED: usize = 120;
+const QUERY_SIZE: usize = 120;
 const ANSWER: i16 = 112;
 const NOTHING: i32 = -1;
 
 impl Kernel {
     pub(crate) fn new() -> Self {
         let blocks = ArrayMap::create_joined("blocks", u32::try_from(4 * CELLS).unwrap(), BLOCKS).unwrap();
-        let asked = ArrayMap::create("asked", u32::try_from(ASKED).unwrap(), 1).unwrap();
+        let query = ArrayMap::create("query", u32::try_from(QUERY_SIZE).unwrap(), 1).unwrap();
         let programs = Family::ALL.map(|family| {
-            let descriptor = |map: MapId| if map == MapId(0) { blocks.descriptor() } else { asked.descriptor() };
+            let descriptor = |map: MapId| if map == MapId(0) { blocks.descriptor() } else { query.descriptor() };
             tortie_bpf::Program::load_classifier("decide", &Self::program(family).bytes(descriptor)).unwrap()
         });
-        Self { blocks, asked, programs }
+        Self { blocks, query, programs }
     }
 
     fn program(family: Family) -> Program {
@@ -150,10 +150,10 @@ impl Kernel {
 
     /// Returns the decision and the elapsed time.
     fn run(&self, family: Family, mut memory: Vec<u8>, times: u32) -> (u64, u32) {
-        memory.resize(ASKED, 0);
-        self.asked.write(0, &memory).unwrap();
+        memory.resize(QUERY_SIZE, 0);
+        self.query.write(0, &memory).unwrap();
         let run = self.programs[usize::from(family == Family::V6)].test_run(&[0; 64], times).unwrap();
-        self.asked.read(0, &mut memory).unwrap();
+        self.query.read(0, &mut memory).unwrap();
         let answer = memory[ANSWER as usize..].try_into().unwrap();
         (u64::from_ne_bytes(answer), run.nanoseconds)
     }
@@ -202,28 +202,28 @@ impl Machine {
 
 /// Returns the groups to evaluate, with the direction.
 pub(crate) fn groups(compiled: &Compiled<'_>) -> Vec<(GroupId, Direction)> {
-    asked().into_iter().filter_map(|question| group(compiled, question)).collect()
+    questions().into_iter().filter_map(|question| group(compiled, question)).collect()
 }
 
 /// Returns the questions about groups: each corresponds to a group, and to the meaning of an
 /// endpoint's policies.
-fn asked() -> Vec<Question> {
-    let mut asked = Vec::new();
+fn questions() -> Vec<Question> {
+    let mut questions = Vec::new();
     for direction in [Direction::Ingress, Direction::Egress] {
-        asked.push(Question::Workload(direction));
-        for layer in [Meant::Normal, Meant::Forward, Meant::Untracked, Meant::PreDnat] {
-            asked.push(Question::Host(layer, direction));
+        questions.push(Question::Workload(direction));
+        for layer in [OracleLayer::Normal, OracleLayer::Forward, OracleLayer::Untracked, OracleLayer::PreDnat] {
+            questions.push(Question::Host(layer, direction));
         }
     }
-    asked
+    questions
 }
 
-fn layer(layer: Meant) -> Layer {
+fn layer(layer: OracleLayer) -> Layer {
     match layer {
-        Meant::Normal => Layer::Normal,
-        Meant::Forward => Layer::Forward,
-        Meant::Untracked => Layer::Untracked,
-        Meant::PreDnat => Layer::PreDnat,
+        OracleLayer::Normal => Layer::Normal,
+        OracleLayer::Forward => Layer::Forward,
+        OracleLayer::Untracked => Layer::Untracked,
+        OracleLayer::PreDnat => Layer::PreDnat,
     }
 }
 
@@ -251,11 +251,11 @@ fn comes_before(answer: &Answer) -> bool {
     matches!(answer.decided_by, DecidedBy::Guard(_) | DecidedBy::Failsafe(_))
 }
 
-fn by_meaning(verdict: MeantVerdict) -> Verdict {
+fn by_meaning(verdict: OracleVerdict) -> Verdict {
     match verdict {
-        MeantVerdict::Allow => Verdict::Allow,
-        MeantVerdict::Deny => Verdict::Deny,
-        MeantVerdict::Undecided => Verdict::Undecided,
+        OracleVerdict::Allow => Verdict::Allow,
+        OracleVerdict::Deny => Verdict::Deny,
+        OracleVerdict::Undecided => Verdict::Undecided,
     }
 }
 
@@ -265,7 +265,7 @@ fn check(
     scenario: &Scenario,
     config: &tortie_rules::RulesConfig,
     kernel: &Kernel,
-    judged: &mut Judged,
+    statistics: &mut Statistics,
 ) -> Result<(), TestCaseError> {
     let mut classes = Classes::new(settings(config));
     messages(&scenario.state).for_each(|update| classes.apply(&update).unwrap());
@@ -275,10 +275,10 @@ fn check(
     let machine = Machine::of(&mut tables, kernel);
     for plain in &scenario.packets {
         let packet = evaluated(plain);
-        for question in asked() {
+        for question in questions() {
             let Some((group, direction)) = group(&compiled, question) else { continue };
             let decision = tables.decide(group, direction, &packet);
-            let fail = |what: String| Err(TestCaseError::fail(format!("{packet:?}, {question:?}: {what}")));
+            let fail = |failure: String| Err(TestCaseError::fail(format!("{packet:?}, {question:?}: {failure}")));
             let memory = memory(&tables, group, direction, &packet);
             let (in_kernel, _) = kernel.run(packet.family(), memory.clone(), 1);
             let run = machine.run(packet.family(), memory);
@@ -308,22 +308,22 @@ fn check(
             if answer.as_ref() != Some(&expected) {
                 return fail(format!("the evaluator says {answer:?}, not {expected:?}"));
             }
-            if judged.oracle_knows_rules {
-                let meant = question.evaluate(&scenario.state, plain).map(by_meaning);
-                if meant != Ok(expected.verdict) {
-                    return fail(format!("policies mean {meant:?}, not {expected:?}"));
+            if statistics.oracle_knows_rules {
+                let oracle_verdict = question.evaluate(&scenario.state, plain).map(by_meaning);
+                if oracle_verdict != Ok(expected.verdict) {
+                    return fail(format!("policies mean {oracle_verdict:?}, not {expected:?}"));
                 }
             }
             let by_rule = matches!(expected.decided_by, DecidedBy::PolicyRule { .. } | DecidedBy::ProfileRule { .. });
-            *judged.decided.entry((packet.protocol(), by_rule)).or_default() += 1;
-            judged.at_once += usize::from(tables.group(group).is_some_and(|roots| roots.only_decision().is_some()));
+            *statistics.decided.entry((packet.protocol(), by_rule)).or_default() += 1;
+            statistics.at_once += usize::from(tables.group(group).is_some_and(|roots| roots.only_decision().is_some()));
         }
     }
     Ok(())
 }
 
 /// Statistics of the comparisons.
-struct Judged {
+struct Statistics {
     /// Whether the brute-force evaluator supports the rules.
     oracle_knows_rules: bool,
     /// Number of decisions, by protocol and by whether a rule decided.
@@ -343,12 +343,12 @@ fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
             },
         );
     let kernel = Kernel::new();
-    let judged = RefCell::new(Judged { oracle_knows_rules: !spoil, decided: BTreeMap::new(), at_once: 0 });
-    let property = |scenario: Scenario| check(&scenario, config, &kernel, &mut judged.borrow_mut());
+    let statistics = RefCell::new(Statistics { oracle_knows_rules: !spoil, decided: BTreeMap::new(), at_once: 0 });
+    let property = |scenario: Scenario| check(&scenario, config, &kernel, &mut statistics.borrow_mut());
     if let Err(error) = runner(cases, 200).run(&strategy, property) {
         panic!("{error}");
     }
-    let Judged { decided, at_once, .. } = judged.into_inner();
+    let Statistics { decided, at_once, .. } = statistics.into_inner();
     println!("by protocol, and whether a rule decided: {decided:?}; at once: {at_once}");
     assert!(at_once > 0, "no group has decided without a look at the packet");
     for protocol in [1, 6, 17, 58, 132, 136] {
@@ -357,7 +357,7 @@ fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
 }
 
 #[test]
-fn four_engines_decide_what_policies_mean() {
+fn four_engines_have_the_verdicts_of_the_policies() {
     run(&crate::chains::config(), false);
 }
 
@@ -443,14 +443,14 @@ fn nanoseconds_of_a_decision() {
         assert!(tables.closed().next().is_none() && written.len() <= BLOCKS as usize, "{}", written.len());
         kernel.write(&written);
         println!("{count} rules: {} blocks in {took:?}", written.len());
-        for (what, rule, port) in [("first", 0, 1000), ("last", count - 1, 999 + count), ("none", 0, 80)] {
+        for (failure, rule, port) in [("first", 0, 1000), ("last", count - 1, 999 + count), ("none", 0, 80)] {
             let source = Ipv4Addr::from_bits(0x0a00_0000 + u32::from(rule));
             let packet = Packet::tcp((source.into(), 40000), ([10, 9, 9, 9].into(), port)).unwrap();
-            let asked = memory(&tables, group, Direction::Ingress, &packet);
-            let times: Vec<u32> = (0..9).map(|_| kernel.run(Family::V4, asked.clone(), 1_000_000).1).collect();
+            let query = memory(&tables, group, Direction::Ingress, &packet);
+            let times: Vec<u32> = (0..9).map(|_| kernel.run(Family::V4, query.clone(), 1_000_000).1).collect();
             let verdict = tables.decided(tables.decide(group, Direction::Ingress, &packet)).0;
             println!(
-                "  {what} rule, {verdict:?}: {} ns at best, {} ns at worst",
+                "  {failure} rule, {verdict:?}: {} ns at best, {} ns at worst",
                 times.iter().min().unwrap(),
                 times.iter().max().unwrap()
             );

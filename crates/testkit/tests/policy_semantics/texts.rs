@@ -15,7 +15,7 @@ use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, Renderer, RulesCo
 use tortie_testkit::{
     evaluator::{DesiredState, Verdict},
     packet::Packet,
-    walker::{Fate, Skb, nft::Ruleset},
+    walker::{PacketOutcome, Skb, nft::Ruleset},
 };
 
 use crate::{
@@ -44,7 +44,7 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
     }
     let cali = WORKLOAD_INTERFACE.parse().unwrap();
     for (map, verdict) in renderer.workload_maps(cali, Some((AdminState::Active, None))) {
-        table.lead(Layer::Filter, map, MapKey::Interface(cali), verdict);
+        table.set_verdict(Layer::Filter, map, MapKey::Interface(cali), verdict);
     }
     let purposes = [
         (Layer::Filter, HostDispatch::Filter),
@@ -57,21 +57,21 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
         chains.into_iter().for_each(|chain| table.update_chain(of, chain));
     }
     table.update_chain(Layer::Filter, renderer.cidr_block([], family));
-    let mut asked = BTreeMap::new();
+    let mut set_names = BTreeMap::new();
     for of in Layer::ALL {
         for chain in layer(&renderer, state, family, of, admin_state) {
             // No rule jumps to the chains of the workload's policies while it is down.
             table.pin_chain(of, chain.name, true);
-            asked.extend(chain.rules.iter().flat_map(|rule| rule.matches.iter()).filter_map(
-                |question| match question {
+            set_names.extend(chain.rules.iter().flat_map(|rule| rule.matches.iter()).filter_map(|question| {
+                match question {
                     Match::IpSet { set, with_port, .. } => Some((*set, *with_port)),
                     _ => None,
-                },
-            ));
+                }
+            }));
             table.update_chain(of, chain);
         }
     }
-    fill_sets(&mut table, state, family, asked);
+    fill_sets(&mut table, state, family, set_names);
     let mut made = Vec::new();
     loop {
         match table.plan(Duration::ZERO) {
@@ -87,8 +87,8 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
 }
 
 /// Fills the sets of a state. The other sets that rules match, with ports or without, exist and are empty.
-fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, asked: BTreeMap<IpSetName, bool>) {
-    for (name, with_port) in asked {
+fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, set_names: BTreeMap<IpSetName, bool>) {
+    for (name, with_port) in set_names {
         let set_type = if with_port { SetType::HashIpPort } else { SetType::HashNet };
         if !state.ip_sets.keys().any(|id| ip_set_name(family, id).unwrap() == name) {
             table.replace_set(&name.as_str().into(), name, set_type, []).unwrap();
@@ -140,23 +140,23 @@ impl Texts {
         for packet in &scenario.packets {
             for direction in [Direction::Ingress, Direction::Egress] {
                 let question = Question::Workload(direction);
-                let meant =
+                let expected =
                     question.evaluate(&scenario.state, packet).map_err(|e| TestCaseError::fail(e.to_string()))?;
                 let [input, output] = from(direction);
-                let is = |tables, skb: &Skb, fate| {
+                let is = |tables, skb: &Skb, outcome| {
                     let walked = walk(tables, "filter-FORWARD", skb)?;
-                    let says = format!("{packet} from {input} to {output}: {walked:?}, not {fate:?}");
-                    if walked.fate == fate { Ok(()) } else { Err(TestCaseError::fail(says)) }
+                    let message = format!("{packet} from {input} to {output}: {walked:?}, not {outcome:?}");
+                    if walked.outcome == outcome { Ok(()) } else { Err(TestCaseError::fail(message)) }
                 };
-                let fate = if meant == Verdict::Allow { Fate::Accepted } else { Fate::Dropped };
-                is(&self.up, &Skb::new(*packet, input, output), fate)?;
-                is(&self.down, &Skb::new(*packet, input, output), Fate::Dropped)?;
+                let outcome = if expected == Verdict::Allow { PacketOutcome::Accepted } else { PacketOutcome::Dropped };
+                is(&self.up, &Skb::new(*packet, input, output), outcome)?;
+                is(&self.down, &Skb::new(*packet, input, output), PacketOutcome::Dropped)?;
                 let unknown = |interface: &str| {
                     (if interface == WORKLOAD_INTERFACE { UNKNOWN_INTERFACE } else { interface }).to_owned()
                 };
-                is(&self.up, &Skb::new(*packet, &unknown(input), &unknown(output)), Fate::Dropped)?;
+                is(&self.up, &Skb::new(*packet, &unknown(input), &unknown(output)), PacketOutcome::Dropped)?;
                 // Packets without an endpoint pass.
-                is(&self.up, &Skb::new(*packet, OTHER_INTERFACE, "eth8"), Fate::Returned)?;
+                is(&self.up, &Skb::new(*packet, OTHER_INTERFACE, "eth8"), PacketOutcome::Returned)?;
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Texts {
 fn walk(tables: &[Ruleset; 2], start: &str, skb: &Skb) -> Result<Walked, TestCaseError> {
     let table = &tables[usize::from(!skb.packet.is_ipv4())];
     let walk = table.walk(start, skb).map_err(|error| TestCaseError::fail(error.to_string()))?;
-    Ok(Walked { fate: walk.fate, mark: walk.mark, untracked: walk.untracked, how: format!("{:?}", walk.path) })
+    Ok(Walked { outcome: walk.outcome, mark: walk.mark, untracked: walk.untracked, path: format!("{:?}", walk.path) })
 }
 
 fn check(scenario: &Scenario, spoil: &dyn Fn(String) -> String) -> Result<(), TestCaseError> {
@@ -176,7 +176,7 @@ fn check(scenario: &Scenario, spoil: &dyn Fn(String) -> String) -> Result<(), Te
 }
 
 #[test]
-fn texts_of_nftables_mean_what_the_policies_mean() {
+fn nftables_texts_have_the_verdicts_of_the_policies() {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60);
     if let Err(error) = runner(cases, 3000).run(&scenarios(), |scenario| check(&scenario, &|text| text)) {
         panic!("{error}");
@@ -185,7 +185,7 @@ fn texts_of_nftables_mean_what_the_policies_mean() {
 
 /// Checks that the test detects each of these defects.
 #[test]
-fn defects_of_texts_are_noticed() {
+fn defects_of_texts_are_detected() {
     fn without(text: &str, drop: impl Fn(&str) -> bool) -> String {
         text.lines().filter(|line| !drop(line)).fold(String::new(), |text, line| text + line + "\n")
     }
@@ -218,14 +218,14 @@ fn verdicts_of_both_walkers_are_read_alike() {
         Ruleset::parse("add table ip calico\nadd chain ip calico a\nadd rule ip calico a meta mark set 0x0").unwrap();
     let skb = Skb { mark: accept, ..Skb::new(packet, "", "") };
     let walk = table.walk("a", &skb).unwrap();
-    assert_eq!(verdict(walk.fate, skb.mark, accept), Verdict::Allow);
-    assert_eq!(verdict(walk.fate, walk.mark, accept), Verdict::Undecided);
+    assert_eq!(verdict(walk.outcome, skb.mark, accept), Verdict::Allow);
+    assert_eq!(verdict(walk.outcome, walk.mark, accept), Verdict::Undecided);
 }
 
 kernel_test! {
     /// The same text goes through `nft`, which compiles it itself, and the same changes through
     /// netlink.
-    fn nft_and_the_kernel_take_what_the_walker_takes() {
+    fn nft_and_the_kernel_accept_texts_that_the_walker_accepts() {
         let mut runner = runner(1, 0);
         for _ in 0..6 {
             let scenario = {

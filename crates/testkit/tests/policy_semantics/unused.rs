@@ -147,7 +147,8 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
             }
         }
     }
-    let told: UsedRules = unused.rules.iter().map(|rule| (rule.policy.clone(), rule.direction, rule.index)).collect();
+    let reported: UsedRules =
+        unused.rules.iter().map(|rule| (rule.policy.clone(), rule.direction, rule.index)).collect();
     let (mut expected, mut idle, mut busy) = (UsedRules::new(), BTreeSet::new(), denying);
     for (id, direction) in governing(scenario) {
         let policy = &scenario.state.policies[&id];
@@ -164,10 +165,10 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
     }
     idle.retain(|id| !busy.contains(id));
     if is_all {
-        proptest::prop_assert_eq!(&told, &expected);
+        proptest::prop_assert_eq!(&reported, &expected);
         proptest::prop_assert_eq!(&unused.policies, &idle);
     } else {
-        proptest::prop_assert!(told.is_subset(&expected), "{:?}, {:?}", told, expected);
+        proptest::prop_assert!(reported.is_subset(&expected), "{:?}, {:?}", reported, expected);
         proptest::prop_assert!(unused.policies.is_subset(&idle), "{:?}, {:?}", unused.policies, idle);
     }
     let passing = |(id, direction, index): &&(PolicyId, Direction, usize)| {
@@ -175,7 +176,7 @@ fn check(scenario: &Scenario, config: &tortie_rules::RulesConfig) -> Result<[usi
         let rules = if *direction == Direction::Ingress { &policy.inbound } else { &policy.outbound };
         rules.iter().nth(*index).is_some_and(|rule| matches!(rule.action(), RuleAction::NextTier | RuleAction::Log))
     };
-    Ok(if is_all { [told.len(), told.iter().filter(passing).count(), idle.len()] } else { [0; 3] })
+    Ok(if is_all { [reported.len(), reported.iter().filter(passing).count(), idle.len()] } else { [0; 3] })
 }
 
 /// Reduces a scenario to few policies and ports, optionally without source ports, so that all
@@ -277,11 +278,11 @@ fn run(config: &tortie_rules::RulesConfig, spoil: bool) {
 }
 
 #[test]
-fn rules_come_to_nothing_that_no_packet_meets() {
+fn unused_rules_are_those_that_no_packet_reaches() {
     run(&crate::chains::config(), false);
 }
 
 #[test]
-fn odd_rules_come_to_nothing_that_no_packet_meets() {
+fn unused_odd_rules_are_those_that_no_packet_reaches() {
     run(&crate::chains::config(), true);
 }

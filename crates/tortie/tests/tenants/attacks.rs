@@ -153,7 +153,7 @@ fn pods() -> Vec<Attack> {
         spec("serviceAccountName: prod.default"),
         spec("serviceAccountName: default, hostNetwork: true"),
         spec("serviceAccountName: ../prod/default"),
-        spec("initContainers: [{name: i, image: x, ports: [{name: sql, containerPort: 1}, {name: http, containerPort: 2}]}]"),
+        spec("initContainers: [{name: i, image: x, restartPolicy: Always, ports: [{name: sql, containerPort: 1}, {name: http, containerPort: 2}]}]"),
         annotated("k8s.v1.cni.cncf.io/network-status: '[{\"name\": \"prod/x\", \"ips\": [\"10.0.0.50\"]}]'"),
         annotated("k8s.ovn.org/pod-networks: '{\"default\": {\"ip_address\": \"10.0.0.50/24\"}}'"),
         annotated("cni.projectcalico.org/ipAddrsNoIpam: '[\"10.0.0.50\"]'"),

@@ -45,7 +45,7 @@ impl Programs {
         Self(Node::new(NodeSettings { max_blocks, ..NodeSettings::default() }))
     }
 
-    fn tell<'a>(&mut self, updates: impl IntoIterator<Item = &'a DesiredUpdate>) {
+    fn apply<'a>(&mut self, updates: impl IntoIterator<Item = &'a DesiredUpdate>) {
         for update in updates.into_iter().chain([&DesiredUpdate::InSync]) {
             self.0.on_update(update).expect("sets come before their changes");
             if let DesiredUpdate::WorkloadEndpoint(_, state) = update
@@ -104,11 +104,11 @@ fn networks_of_one_namespace_leave_addresses_to_others() {
     let (clean, loud) = (World::calculate("n1", ""), World::calculate("n1", &many_networks(3_000)));
     let is_prod = |workload: &String| workload.starts_with("prod/");
     let mut at_once = Programs::new(NodeSettings::default().max_blocks);
-    at_once.tell(loud.desired());
+    at_once.apply(loud.desired());
     let mut later = Programs::new(NodeSettings::default().max_blocks);
-    later.tell(clean.desired());
+    later.apply(clean.desired());
     assert_eq!(later.closed(), BTreeSet::new());
-    later.tell(loud.desired());
+    later.apply(loud.desired());
     let closed = at_once.closed();
     assert!(!closed.is_empty() && !closed.iter().any(is_prod), "{closed:?}");
     assert_eq!(later.closed(), closed);
@@ -117,11 +117,11 @@ fn networks_of_one_namespace_leave_addresses_to_others() {
     let more = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: more, namespace: prod}\nspec: \
                 {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 198.51.100.0/24}}]}]}\n";
     let changed = World::calculate("n1", &format!("{}---\n{more}", many_networks(3_000)));
-    at_once.tell(changed.desired());
+    at_once.apply(changed.desired());
     assert_eq!(at_once.closed(), closed);
     // Fewer networks are in force.
     let fewer = World::calculate("n1", &many_networks(100));
-    later.tell(fewer.desired());
+    later.apply(fewer.desired());
     assert_eq!(later.closed(), BTreeSet::new());
 }
 
@@ -133,22 +133,22 @@ fn is_pod_of(update: &DesiredUpdate, namespace: &str) -> bool {
 fn groups_of_one_namespace_take_no_blocks_from_others() {
     let (clean, loud) = (World::calculate("n1", ""), World::calculate("n1", &many_groups()));
     let mut all = Programs::new(u32::MAX);
-    all.tell(clean.desired());
+    all.apply(clean.desired());
     let max_blocks = 2 * all.charged();
-    all.tell(loud.desired());
+    all.apply(loud.desired());
     assert!(all.charged() > 2 * max_blocks && all.closed().is_empty());
 
     // At once; after the pods of `prod`; before them.
     let mut at_once = Programs::new(max_blocks);
-    at_once.tell(loud.desired());
+    at_once.apply(loud.desired());
     let mut later = Programs::new(max_blocks);
-    later.tell(clean.desired());
+    later.apply(clean.desired());
     assert_eq!(later.closed(), BTreeSet::new());
-    later.tell(loud.desired());
+    later.apply(loud.desired());
     let mut earlier = Programs::new(max_blocks);
-    earlier.tell(loud.desired().iter().filter(|update| !is_pod_of(update, "prod/")));
+    earlier.apply(loud.desired().iter().filter(|update| !is_pod_of(update, "prod/")));
     assert!(!earlier.closed().is_empty());
-    earlier.tell(loud.desired());
+    earlier.apply(loud.desired());
     let closed = at_once.closed();
     assert!(!closed.is_empty() && closed.iter().all(|workload| workload.starts_with("dev/")), "{closed:?}");
     assert_eq!((later.closed(), earlier.closed()), (closed.clone(), closed));
@@ -157,7 +157,7 @@ fn groups_of_one_namespace_take_no_blocks_from_others() {
     let more = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: more, namespace: prod}\nspec: \
                 {podSelector: {}, ingress: [{ports: [{protocol: TCP, port: 81}]}]}\n";
     let changed = World::calculate("n1", &format!("{}---\n{more}", many_groups()));
-    at_once.tell(changed.desired());
+    at_once.apply(changed.desired());
     let closed = at_once.closed();
     assert!(!closed.is_empty() && closed.iter().all(|workload| workload.starts_with("dev/")), "{closed:?}");
 
@@ -172,6 +172,6 @@ fn groups_of_one_namespace_take_no_blocks_from_others() {
         })
         .collect();
     assert_eq!(gone.len(), usize::from(PODS));
-    later.tell(&gone);
+    later.apply(&gone);
     assert_eq!(later.closed(), BTreeSet::new());
 }

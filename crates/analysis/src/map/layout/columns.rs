@@ -13,7 +13,7 @@ pub(super) struct Arrow {
 }
 
 /// Blocks with their positions.
-pub(super) struct Placed {
+pub(super) struct ColumnLayout {
     pub(super) rects: Vec<Rect>,
     pub(super) width: f64,
     pub(super) height: f64,
@@ -30,7 +30,7 @@ const FEW_COLUMNS: usize = 3;
 const MAX_ASPECT: f64 = 2.6;
 const SWEEPS: usize = 4;
 
-pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
+pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> ColumnLayout {
     let neighbours = Neighbours::new(sizes.len(), arrows);
     let ranks = ranks(&neighbours);
     let connected = |block: &usize| neighbours.count(*block) > 0;
@@ -47,7 +47,7 @@ pub(super) fn in_columns(sizes: &[Rect], arrows: &[Arrow], gap: f64) -> Placed {
     let area: f64 = sizes.iter().map(|size| (size.width + gap) * (size.height + gap)).sum();
     let target =
         (area / ASPECT).sqrt().max(columns.iter().map(|column| height(column)).fold(0.0, f64::max).min(1200.0));
-    let mut placed = Placed { rects: sizes.to_vec(), width: 0.0, height: 0.0 };
+    let mut placed = ColumnLayout { rects: sizes.to_vec(), width: 0.0, height: 0.0 };
     let mut spans: Vec<(Vec<Vec<usize>>, f64)> = Vec::new();
     for (rank, column) in columns.iter().enumerate() {
         let room = arrows.iter().filter(|arrow| {
@@ -101,7 +101,7 @@ fn merge(columns: &mut Vec<Vec<usize>>, sizes: &[Rect], gap: f64, mut ranks: Vec
 }
 
 /// Places unconnected blocks in rows below the rest.
-fn rows(placed: &mut Placed, alone: &[usize], area: f64, gap: f64) {
+fn rows(placed: &mut ColumnLayout, alone: &[usize], area: f64, gap: f64) {
     let width = placed.width.max((area * ASPECT).sqrt());
     let mut y = if placed.height > 0.0 { placed.height + gap } else { 0.0 };
     let (mut x, mut tallest) = (0.0, 0.0_f64);

@@ -29,7 +29,7 @@ fn key(map: &Map, anchor: Anchor, is_source: bool) -> usize {
         Anchor::Node(node) => node,
         Anchor::Group(group) => map.nodes.len() + group,
         Anchor::AllPods => map.nodes.len() + map.groups.len() + usize::from(is_source),
-        Anchor::Everybody => map.nodes.len() + map.groups.len() + 2 + usize::from(is_source),
+        Anchor::AnyPeer => map.nodes.len() + map.groups.len() + 2 + usize::from(is_source),
     }
 }
 

@@ -1,5 +1,3 @@
-//! Answer of `tortie trace --live`.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -13,19 +11,16 @@ use super::listing::Rules;
 use super::owners::{Owner, Owners};
 use super::probe::ProbeAnswer;
 use super::programs::Programs;
-use super::steps::{ChainName, Out, Packet, RuleName, Step, Way, What, principal};
-use super::verdict::{Agreement, Decision, Fate, describe};
+use super::steps::{ChainEvent, ChainName, Exit, FlowDirection, Packet, RuleName, Step, principal};
+use super::verdict::{Agreement, Decision, PacketOutcome, describe};
 
-/// Report of the kernel on a flow.
 pub(in super::super) struct LiveAnswer {
     pub(super) node: Hostname,
     pub(super) flow: TracedFlow,
-    /// Answer to the probe, if one was sent.
     pub(super) probe: Option<ProbeAnswer>,
     pub(super) packets: Vec<Packet>,
     pub(super) rules: Rules,
     pub(super) owners: Owners,
-    /// Names of interfaces by their indexes.
     pub(super) interfaces: BTreeMap<u32, String>,
     pub(in super::super) agreement: Agreement,
     /// Counts of eBPF programs during the trace, if they enforce policy.
@@ -41,10 +36,9 @@ impl LiveAnswer {
     /// Returns the packets that are shown: the one that the answer is about, and its reply.
     fn shown(&self) -> impl Iterator<Item = &Packet> {
         let rest = principal(&self.packets).and_then(|first| self.packets.get(first..)).unwrap_or_default();
-        rest.first().into_iter().chain(rest.iter().find(|packet| packet.way == Way::Back))
+        rest.first().into_iter().chain(rest.iter().find(|packet| packet.direction == FlowDirection::Reply))
     }
 
-    /// Returns the whole answer as JSON.
     pub(in super::super) fn whole(&self) -> Value {
         let packets: Vec<Value> = self.packets.iter().map(|packet| self.packet(packet)).collect();
         let (agreement, why) = match &self.agreement {
@@ -68,23 +62,23 @@ impl LiveAnswer {
     }
 
     fn packet(&self, packet: &Packet) -> Value {
-        let fate = Fate::of(packet, &self.rules);
-        let verdict = match fate {
-            Fate::Passed(_) => "allow",
-            Fate::Dropped(_) => "deny",
-            Fate::Vanished => "vanished",
+        let outcome = PacketOutcome::of(packet, &self.rules);
+        let verdict = match outcome {
+            PacketOutcome::Passed(_) => "allow",
+            PacketOutcome::Dropped(_) => "deny",
+            PacketOutcome::Vanished => "vanished",
         };
         let interface = |index: Option<u32>| index.map(|index| self.interface(index));
         let steps: Vec<Value> = packet.steps.iter().map(|step| self.step(step)).collect();
         json!({
-            "answer": packet.way == Way::Back,
+            "answer": packet.direction == FlowDirection::Reply,
             "packet": tuple(&packet.first),
             "at_last": tuple(&packet.last),
             "tcp_flags": packet.tcp_flags.map(tcp_flags),
             "in_interface": interface(packet.in_interface),
             "out_interface": interface(packet.out_interface),
             "verdict": verdict,
-            "ended_in_step": match fate { Fate::Dropped(step) => Some(step), Fate::Passed(_) | Fate::Vanished => None },
+            "ended_in_step": match outcome { PacketOutcome::Dropped(step) => Some(step), PacketOutcome::Passed(_) | PacketOutcome::Vanished => None },
             "steps": steps,
         })
     }
@@ -98,16 +92,16 @@ impl LiveAnswer {
         value.insert("backend".into(), backend.into());
         value.insert("table".into(), step.chain.table().into());
         value.insert("chain".into(), step.chain.chain().into());
-        let event = match &step.what {
-            What::Rule(..) => "rule",
-            What::Return => "return",
-            What::Policy(_) => "policy",
+        let event = match &step.event {
+            ChainEvent::Rule(..) => "rule",
+            ChainEvent::Return => "return",
+            ChainEvent::Policy(_) => "policy",
         };
         value.insert("event".into(), event.into());
         if let Some(verdict) = step.verdict() {
             value.insert("verdict".into(), verdict_word(verdict).into());
         }
-        if let What::Rule(name, _) = step.what {
+        if let ChainEvent::Rule(name, _) = step.event {
             if let RuleName::Handle(handle) = name {
                 value.insert("handle".into(), handle.into());
             }
@@ -125,7 +119,6 @@ impl LiveAnswer {
         value.into()
     }
 
-    /// Returns the owner of a step's chain, and its rule in the policy or profile.
     fn belongs(&self, step: &Step) -> Option<Decision> {
         let chain = self.owners.of(step.chain.chain())?;
         let rule = self.rules.rule(step).zip(self.rules.length(&step.chain));
@@ -137,7 +130,6 @@ impl LiveAnswer {
         self.interfaces.get(&index).cloned().unwrap_or_else(|| format!("interface {index}"))
     }
 
-    /// Returns the answer as text.
     pub(in super::super) fn text(&self) -> String {
         let mut out = format!("in the kernel of {}: {}\n", self.node, self.flow);
         if let Some(answer) = &self.probe {
@@ -170,24 +162,28 @@ impl LiveAnswer {
     }
 
     fn packet_text(&self, out: &mut String, packet: &Packet) {
-        let fate = Fate::of(packet, &self.rules);
-        let said = match (packet.way, packet.tcp_flags) {
-            (Way::Forth, Some(flags)) => tcp_flags(flags),
-            (Way::Forth, None) => "first packet".to_owned(),
-            (Way::Back, Some(flags)) => format!("answer, {}", tcp_flags(flags)),
-            (Way::Back, None) => "answer".to_owned(),
+        let outcome = PacketOutcome::of(packet, &self.rules);
+        let description = match (packet.direction, packet.tcp_flags) {
+            (FlowDirection::Original, Some(flags)) => tcp_flags(flags),
+            (FlowDirection::Original, None) => "first packet".to_owned(),
+            (FlowDirection::Reply, Some(flags)) => format!("answer, {}", tcp_flags(flags)),
+            (FlowDirection::Reply, None) => "answer".to_owned(),
         };
-        let _ = write!(out, "  {said}");
+        let _ = write!(out, "  {description}");
         if let Some(index) = packet.in_interface {
             let _ = write!(out, ", by {}", self.interface(index));
         }
-        let end = match (fate, packet.out_interface) {
-            (Fate::Passed(Out::Node), _) => "passed to the node".to_owned(),
-            (Fate::Passed(Out::Interface), Some(index)) => format!("passed to {}", self.interface(index)),
-            (Fate::Passed(Out::Interface), None) => "passed".to_owned(),
-            (Fate::Dropped(_), _) => "dropped".to_owned(),
-            (Fate::Vanished, _) if self.programs.is_some() => "gone where eBPF programs enforce policy".to_owned(),
-            (Fate::Vanished, _) => "not dropped by a rule, and gone".to_owned(),
+        let end = match (outcome, packet.out_interface) {
+            (PacketOutcome::Passed(Exit::Node), _) => "passed to the node".to_owned(),
+            (PacketOutcome::Passed(Exit::Interface), Some(index)) => {
+                format!("passed to {}", self.interface(index))
+            }
+            (PacketOutcome::Passed(Exit::Interface), None) => "passed".to_owned(),
+            (PacketOutcome::Dropped(_), _) => "dropped".to_owned(),
+            (PacketOutcome::Vanished, _) if self.programs.is_some() => {
+                "gone where eBPF programs enforce policy".to_owned()
+            }
+            (PacketOutcome::Vanished, _) => "not dropped by a rule, and gone".to_owned(),
         };
         let _ = write!(out, ": {end}");
         if packet.first.tuple != packet.last.tuple {
@@ -195,24 +191,26 @@ impl LiveAnswer {
         }
         out.push('\n');
         let mut chain: Option<&ChainName> = None;
-        let says_something = |step: &Step| step.what != What::Return && !self.rules.is_idle(step);
+        let says_something = |step: &Step| step.event != ChainEvent::Return && !self.rules.is_idle(step);
         for (index, step) in packet.steps.iter().enumerate().filter(|(_, step)| says_something(step)) {
             if chain != Some(&step.chain) {
                 let backend = if matches!(step.chain, ChainName::Legacy { .. }) { " (legacy)" } else { "" };
                 let _ = writeln!(out, "    {} {}{backend}", step.chain.table(), step.chain.chain());
                 chain = Some(&step.chain);
             }
-            let end = if fate == Fate::Dropped(index) { " <- it ends here" } else { "" };
+            let end = if outcome == PacketOutcome::Dropped(index) { " <- it ends here" } else { "" };
             let _ = writeln!(out, "      {}{end}", self.step_text(step));
         }
     }
 
     fn step_text(&self, step: &Step) -> String {
-        let mut text = match &step.what {
-            What::Return => "end of the chain: back".to_owned(),
-            What::Policy(Some(verdict)) => format!("policy: {}", verdict_word(verdict)),
-            What::Policy(None) => format!("policy: {}", self.rules.policy(&step.chain).unwrap_or("?").to_lowercase()),
-            What::Rule(name, _) => match (self.rules.rule(step), name) {
+        let mut text = match &step.event {
+            ChainEvent::Return => "end of the chain: back".to_owned(),
+            ChainEvent::Policy(Some(verdict)) => format!("policy: {}", verdict_word(verdict)),
+            ChainEvent::Policy(None) => {
+                format!("policy: {}", self.rules.policy(&step.chain).unwrap_or("?").to_lowercase())
+            }
+            ChainEvent::Rule(name, _) => match (self.rules.rule(step), name) {
                 (Some((index, Some(rule))), _) => match rule.counters {
                     Some((packets, bytes)) => format!("{} [{packets}:{bytes}] {}", index + 1, without_hash(&rule.text)),
                     None => format!("{} {}", index + 1, rule.text),
@@ -222,7 +220,7 @@ impl LiveAnswer {
                 (None, RuleName::Number(number)) => format!("{number} (no longer exists)"),
             },
         };
-        if matches!(step.what, What::Rule(..))
+        if matches!(step.event, ChainEvent::Rule(..))
             && let Some(decision) = self.belongs(step)
             && !matches!(decision.owner, Owner::Workload(_))
         {
@@ -232,7 +230,6 @@ impl LiveAnswer {
     }
 }
 
-/// Returns a rule without the comment that identifies it.
 fn without_hash(rule: &str) -> String {
     const BEGIN: &str = "-m comment --comment \"cali:";
     let Some((before, rest)) = rule.split_once(BEGIN) else { return rule.to_owned() };

@@ -1,5 +1,3 @@
-//! Reception of trace messages until they are sufficient for an answer.
-
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -12,9 +10,8 @@ use tortie_linux::stop::{Stop, poll_for};
 
 use super::legacy::LegacyStep;
 use super::probe::ProbeAnswer;
-use super::steps::{Packet, Recorder, Way};
+use super::steps::{FlowDirection, Packet, Recorder};
 
-/// Interval between checks whether the trace is complete.
 const TICK: Duration = Duration::from_millis(20);
 /// Silence after which no more messages are expected.
 const QUIET: Duration = Duration::from_millis(150);
@@ -23,86 +20,77 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// Time for which packets of an existing connection are ignored, as a new connection may follow.
 const ANOTHER: Duration = Duration::from_secs(3);
 
-/// Sockets that receive the kernel's messages.
 pub(super) struct Listeners {
     pub(super) nftrace: Nftrace,
-    /// Messages of iptables-legacy, if it is in use.
     pub(super) nflog: Option<Nflog>,
 }
 
-/// Sender of the packets.
 pub(super) enum Sender<'a> {
-    /// A probe, with the channel of its answer and its stop signal.
     Probe(&'a Receiver<io::Result<ProbeAnswer>>, &'a Stop),
     /// Another process, within this time.
     Others(Duration),
 }
 
-/// Outcome of a trace, besides the recorded packets.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    /// Answer to the probe.
+pub(super) struct TraceResult {
     pub(super) answer: Option<io::Result<ProbeAnswer>>,
     /// Number of messages that the kernel has dropped, as far as it is known.
     pub(super) lost: u64,
-    /// Number of messages that could not be parsed.
     pub(super) unreadable: u64,
-    /// Whether a signal ended the reception.
     pub(super) is_interrupted: bool,
 }
 
 impl Listeners {
-    /// Receives messages until they are sufficient.
-    ///
-    /// # Errors
-    /// If the kernel cannot be listened to.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         recorder: &mut Recorder,
         sender: &Sender<'_>,
         stop: &Stop,
-    ) -> Result<Heard, NetlinkError> {
-        let (begin, mut heard) = (Instant::now(), Heard::default());
+    ) -> Result<TraceResult, NetlinkError> {
+        let (begin, mut result) = (Instant::now(), TraceResult::default());
         let (mut first, mut opened, mut answered, mut last) = (None, None, None::<Instant>, begin);
         loop {
             if stop.is_set() {
-                heard.is_interrupted = true;
-                return Ok(heard);
+                result.is_interrupted = true;
+                return Ok(result);
             }
-            let before = recorder.told();
-            self.read(recorder, &mut heard)?;
-            if recorder.told() > before {
+            let before = recorder.progress();
+            self.read(recorder, &mut result)?;
+            if recorder.progress() > before {
                 last = Instant::now();
                 first = first.or(Some(last));
                 opened = opened.or(recorder.seen().any(Packet::opens).then_some(last));
             }
             let is_quiet = last.elapsed() >= QUIET;
-            let is_over = |way: Way| recorder.seen().any(|packet| packet.way == way && packet.is_over());
-            let is_dropped = || recorder.seen().any(|packet| packet.way == Way::Forth && is_dropped(packet));
+            let is_over = |direction: FlowDirection| {
+                recorder.seen().any(|packet| packet.direction == direction && packet.is_over())
+            };
+            let is_dropped =
+                || recorder.seen().any(|packet| packet.direction == FlowDirection::Original && is_dropped(packet));
             match sender {
                 Sender::Probe(answers, cancel) => {
-                    if heard.answer.is_none() {
+                    if result.answer.is_none() {
                         match answers.try_recv() {
-                            Ok(answer) => heard.answer = Some(answer),
-                            Err(TryRecvError::Disconnected) => heard.answer = Some(Ok(ProbeAnswer::Silent)),
+                            Ok(answer) => result.answer = Some(answer),
+                            Err(TryRecvError::Disconnected) => result.answer = Some(Ok(ProbeAnswer::Silent)),
                             Err(TryRecvError::Empty) if is_dropped() => drop(cancel.set()),
                             Err(TryRecvError::Empty) => {}
                         }
-                        if heard.answer.is_some() {
+                        if result.answer.is_some() {
                             last = Instant::now();
                             answered = Some(last);
                         }
                     } else if is_quiet || answered.is_some_and(|at| at.elapsed() >= ANSWER) {
-                        return Ok(heard);
+                        return Ok(result);
                     }
                 }
                 Sender::Others(patience) => {
-                    let is_answered = is_over(Way::Back) && is_over(Way::Forth);
+                    let is_answered = is_over(FlowDirection::Reply) && is_over(FlowDirection::Original);
                     match (first, opened) {
-                        (_, Some(opened)) if opened.elapsed() >= ANSWER => return Ok(heard),
-                        (_, Some(_)) if is_quiet && (is_answered || is_dropped()) => return Ok(heard),
-                        (Some(first), None) if first.elapsed() >= ANOTHER => return Ok(heard),
-                        (None, _) if begin.elapsed() >= *patience => return Ok(heard),
+                        (_, Some(opened)) if opened.elapsed() >= ANSWER => return Ok(result),
+                        (_, Some(_)) if is_quiet && (is_answered || is_dropped()) => return Ok(result),
+                        (Some(first), None) if first.elapsed() >= ANOTHER => return Ok(result),
+                        (None, _) if begin.elapsed() >= *patience => return Ok(result),
                         _ => {}
                     }
                 }
@@ -111,18 +99,18 @@ impl Listeners {
         }
     }
 
-    fn read(&mut self, recorder: &mut Recorder, heard: &mut Heard) -> Result<(), NetlinkError> {
+    fn read(&mut self, recorder: &mut Recorder, result: &mut TraceResult) -> Result<(), NetlinkError> {
         let read = self.nftrace.read(|message| recorder.take(message))?;
-        heard.lost += read.lost;
-        heard.unreadable += read.unreadable;
+        result.lost += read.lost;
+        result.unreadable += read.unreadable;
         if let Some(nflog) = &mut self.nflog {
             let read = nflog.read(|logged| {
                 if let Some(step) = LegacyStep::parse(&String::from_utf8_lossy(logged.prefix)) {
                     recorder.take_legacy(step, &logged.packet.tuple);
                 }
             })?;
-            heard.lost += read.lost;
-            heard.unreadable += read.unreadable;
+            result.lost += read.lost;
+            result.unreadable += read.unreadable;
         }
         Ok(())
     }

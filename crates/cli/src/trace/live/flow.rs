@@ -1,5 +1,3 @@
-//! The traced flow, as addresses.
-
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,24 +12,19 @@ const ICMPV6: u8 = 58;
 /// ICMP request types of both families, each with the type of its reply.
 const ANSWERS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (128, 129)];
 
-/// Header fields behind the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Behind {
-    /// Ports; the source port if it is known.
+pub(super) enum FlowFields {
     Ports { source: Option<u16>, destination: u16 },
-    /// An ICMP message; its id if it is known.
     Icmp { icmp_type: u8, code: u8, id: Option<u16> },
-    /// No fields that are compared.
     Other,
 }
 
-/// The traced flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TracedFlow {
     pub(super) source: IpAddr,
     pub(super) destination: IpAddr,
     pub(super) protocol: u8,
-    pub(super) behind: Behind,
+    pub(super) fields: FlowFields,
     /// Backends of the destination, if that is a Service.
     pub(super) backends: Vec<SocketAddr>,
 }
@@ -46,59 +39,57 @@ impl TracedFlow {
         backends: Vec<SocketAddr>,
     ) -> Self {
         let is_v4 = source.is_ipv4();
-        let (protocol, behind) = match transport {
+        let (protocol, fields) = match transport {
             question::Transport::Ports { protocol, destination, .. } => {
-                (protocol.number(), Behind::Ports { source: mark, destination })
+                (protocol.number(), FlowFields::Ports { source: mark, destination })
             }
             question::Transport::Icmp { icmp_type, code } => {
                 let icmp_type = icmp_type.unwrap_or(if is_v4 { 8 } else { 128 });
-                (if is_v4 { ICMP } else { ICMPV6 }, Behind::Icmp { icmp_type, code, id: mark })
+                (if is_v4 { ICMP } else { ICMPV6 }, FlowFields::Icmp { icmp_type, code, id: mark })
             }
-            question::Transport::Other { protocol } => (protocol, Behind::Other),
+            question::Transport::Other { protocol } => (protocol, FlowFields::Other),
         };
-        Self { source, destination, protocol, behind, backends }
+        Self { source, destination, protocol, fields, backends }
     }
 
     pub(super) fn family(&self) -> Family {
         Family::of(self.source)
     }
 
-    /// Returns the source of the packets.
     pub(super) fn from(&self) -> Source {
-        let port = match self.behind {
-            Behind::Ports { source, .. } => source,
-            Behind::Icmp { .. } | Behind::Other => None,
+        let port = match self.fields {
+            FlowFields::Ports { source, .. } => source,
+            FlowFields::Icmp { .. } | FlowFields::Other => None,
         };
         Source { address: self.source, port }
     }
 
-    /// Returns filters for its packets in both directions, before and after the translation of a
-    /// Service's address.
+    /// Returns filters for its packets in both directions, before and after the translation of a Service's address.
     pub(super) fn filters(&self) -> Vec<Filter> {
-        let mut ends = vec![(self.destination, self.behind)];
-        if let Behind::Ports { source, .. } = self.behind {
-            let backend = |end: &SocketAddr| (end.ip(), Behind::Ports { source, destination: end.port() });
+        let mut ends = vec![(self.destination, self.fields)];
+        if let FlowFields::Ports { source, .. } = self.fields {
+            let backend = |end: &SocketAddr| (end.ip(), FlowFields::Ports { source, destination: end.port() });
             ends.extend(self.backends.iter().map(backend));
         }
-        ends.into_iter().flat_map(|(destination, behind)| self.both_ways(destination, behind)).collect()
+        ends.into_iter().flat_map(|(destination, fields)| self.both_ways(destination, fields)).collect()
     }
 
-    fn both_ways(&self, destination: IpAddr, behind: Behind) -> Vec<Filter> {
-        let (forth, back) = match behind {
-            Behind::Ports { source, destination } => (
+    fn both_ways(&self, destination: IpAddr, fields: FlowFields) -> Vec<Filter> {
+        let (original, reply) = match fields {
+            FlowFields::Ports { source, destination } => (
                 Transport::Ports { source, destination: Some(destination) },
                 Some(Transport::Ports { source: Some(destination), destination: source }),
             ),
-            Behind::Icmp { icmp_type, code, id } => {
+            FlowFields::Icmp { icmp_type, code, id } => {
                 let answer = ANSWERS.into_iter().find(|(request, _)| *request == icmp_type);
-                let back = answer.map(|(_, answer)| Transport::Icmp { icmp_type: answer, code: None, id });
-                (Transport::Icmp { icmp_type, code: Some(code), id: id.filter(|_| answer.is_some()) }, back)
+                let reply = answer.map(|(_, answer)| Transport::Icmp { icmp_type: answer, code: None, id });
+                (Transport::Icmp { icmp_type, code: Some(code), id: id.filter(|_| answer.is_some()) }, reply)
             }
-            Behind::Other => (Transport::Any, Some(Transport::Any)),
+            FlowFields::Other => (Transport::Any, Some(Transport::Any)),
         };
         let (source, protocol) = (self.source, self.protocol);
-        let back = back.map(|transport| Filter { source: destination, destination: source, protocol, transport });
-        [Filter { source, destination, protocol, transport: forth }].into_iter().chain(back).collect()
+        let reply = reply.map(|transport| Filter { source: destination, destination: source, protocol, transport });
+        [Filter { source, destination, protocol, transport: original }].into_iter().chain(reply).collect()
     }
 }
 
@@ -107,17 +98,17 @@ impl fmt::Display for TracedFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, destination, .. } = self;
         f.write_str(&protocol_name(self.protocol))?;
-        match self.behind {
-            Behind::Ports { source: Some(port), destination: to } => {
+        match self.fields {
+            FlowFields::Ports { source: Some(port), destination: to } => {
                 write!(f, " {} -> {}", SocketAddr::new(*source, port), SocketAddr::new(*destination, to))
             }
-            Behind::Ports { source: None, destination: to } => {
+            FlowFields::Ports { source: None, destination: to } => {
                 write!(f, " {source} -> {}", SocketAddr::new(*destination, to))
             }
-            Behind::Icmp { icmp_type, code, .. } => {
+            FlowFields::Icmp { icmp_type, code, .. } => {
                 write!(f, " type {icmp_type} code {code} {source} -> {destination}")
             }
-            Behind::Other => write!(f, " {source} -> {destination}"),
+            FlowFields::Other => write!(f, " {source} -> {destination}"),
         }
     }
 }

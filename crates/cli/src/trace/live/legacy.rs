@@ -1,31 +1,29 @@
 //! Log messages of iptables-legacy about traced packets.
 
-use super::steps::{RuleName, What};
+use super::steps::{ChainEvent, RuleName};
 
-/// A step of a packet in iptables-legacy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LegacyStep {
     pub(super) table: String,
     pub(super) chain: String,
-    pub(super) what: What,
+    pub(super) event: ChainEvent,
 }
 
 impl LegacyStep {
-    /// Parses the prefix of such a message, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for any
-    /// other prefix.
+    /// Parses the prefix of such a message, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for any other prefix.
     pub(super) fn parse(prefix: &str) -> Option<Self> {
         // Chain names may contain colons.
         let (table, rest) = prefix.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;
         let (rest, number) = rest.rsplit_once(':')?;
         let (chain, kind) = rest.rsplit_once(':')?;
         let number: usize = number.parse().ok()?;
-        let what = match kind {
-            "rule" => What::Rule(RuleName::Number(number), None),
-            "return" => What::Return,
-            "policy" => What::Policy(None),
+        let event = match kind {
+            "rule" => ChainEvent::Rule(RuleName::Number(number), None),
+            "return" => ChainEvent::Return,
+            "policy" => ChainEvent::Policy(None),
             _ => return None,
         };
-        Some(Self { table: table.to_owned(), chain: chain.to_owned(), what })
+        Some(Self { table: table.to_owned(), chain: chain.to_owned(), event })
     }
 }
 
@@ -36,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_tell_table_chain_and_rule() {
-        let parts = |prefix: &str| LegacyStep::parse(prefix).map(|step| (step.table, step.chain, step.what));
-        let expected = |chain: &str, what| Some(("filter".to_owned(), chain.to_owned(), what));
-        let third = What::Rule(RuleName::Number(3), None);
+    fn prefixes_name_table_chain_and_rule() {
+        let parts = |prefix: &str| LegacyStep::parse(prefix).map(|step| (step.table, step.chain, step.event));
+        let expected = |chain: &str, event| Some(("filter".to_owned(), chain.to_owned(), event));
+        let third = ChainEvent::Rule(RuleName::Number(3), None);
         assert_eq!(parts("TRACE: filter:cali-fw-cali1:rule:3 "), expected("cali-fw-cali1", third.clone()));
         assert_eq!(parts("TRACE: filter:a:b:rule:3 "), expected("a:b", third));
-        assert_eq!(parts("TRACE: filter:cali-y:return:2 "), expected("cali-y", What::Return));
-        assert_eq!(parts("TRACE: filter:OUTPUT:policy:1 "), expected("OUTPUT", What::Policy(None)));
+        assert_eq!(parts("TRACE: filter:cali-y:return:2 "), expected("cali-y", ChainEvent::Return));
+        assert_eq!(parts("TRACE: filter:OUTPUT:policy:1 "), expected("OUTPUT", ChainEvent::Policy(None)));
         for other in ["calico-packet: ", "TRACE: ", "TRACE: filter:x:rule: ", "TRACE: filter:x:jump:1 ", "API0|x"] {
             assert_eq!(parts(other), None, "{other}");
         }

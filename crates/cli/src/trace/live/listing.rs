@@ -1,32 +1,25 @@
-//! Rules as programs list them, with their counters.
-
 use std::collections::BTreeMap;
 
 use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
 
-use super::steps::{ChainName, RuleName, Step, What};
+use super::steps::{ChainEvent, ChainName, RuleName, Step};
 
-/// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleText {
-    /// Text, as the program lists it.
     pub(super) text: String,
     /// Packets and bytes that have matched the rule; unknown for some nftables rules.
     pub(super) counters: Option<(u64, u64)>,
 }
 
 impl RuleText {
-    /// Returns the target of an iptables rule.
     pub(super) fn target(&self) -> Option<&str> {
         let mut words = self.text.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g"));
         words.nth(1)
     }
 }
 
-/// Chains and rules that an iptables program lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// By table and chain.
     chains: BTreeMap<(String, String), ListedChain>,
 }
 
@@ -56,7 +49,6 @@ impl Listing {
         listing
     }
 
-    /// Reports whether the rules or chain policies affect packets.
     pub(super) fn has_effect(&self) -> bool {
         self.chains.values().any(|chain| !chain.rules.is_empty() || chain.policy == "DROP")
     }
@@ -100,22 +92,16 @@ fn nft_counters(rule: &str) -> Option<(u64, u64)> {
     Some((packets, bytes))
 }
 
-/// Reports whether a chain is in an iptables-nft table.
 pub(super) fn is_of_iptables(chain: &Chain) -> bool {
     let is_table = matches!(chain.table.as_str(), "raw" | "mangle" | "nat" | "filter" | "security");
     is_table && chain.family != NFPROTO_INET
 }
 
-/// All rules that packets may have met.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
-    /// iptables-legacy rules after the trace.
     pub(super) legacy: Listing,
-    /// iptables-legacy rules before the trace.
     pub(super) legacy_before: Listing,
-    /// iptables-nft rules.
     pub(super) nft: Listing,
-    /// Handles of the nftables rules, in order.
     pub(super) handles: Handles,
     /// Native nftables rules, in tables other than those of iptables, as `nft` lists them.
     pub(super) native: BTreeMap<Chain, BTreeMap<u64, RuleText>>,
@@ -125,7 +111,7 @@ impl Rules {
     /// Returns the rule of a step, with its place in its chain, from 0; `None` if there is no rule,
     /// or it no longer exists.
     pub(super) fn rule(&self, step: &Step) -> Option<(usize, Option<&RuleText>)> {
-        let What::Rule(rule, _) = &step.what else { return None };
+        let ChainEvent::Rule(rule, _) = &step.event else { return None };
         let (index, listing) = match (&step.chain, rule) {
             (ChainName::Nft(chain), RuleName::Handle(handle)) => {
                 let handles = self.handles.get(chain)?;
@@ -151,7 +137,6 @@ impl Rules {
         Some((index, listing.and_then(|listed| listed.rules.get(index))))
     }
 
-    /// Returns the number of rules in a chain.
     pub(super) fn length(&self, chain: &ChainName) -> Option<usize> {
         match chain {
             ChainName::Nft(chain) => self.handles.get(chain).map(Vec::len),
@@ -161,25 +146,24 @@ impl Rules {
 
     /// Reports whether a step is the end of a chain without rules that drops nothing.
     pub(super) fn is_idle(&self, step: &Step) -> bool {
-        let is_policy = matches!(step.what, What::Policy(_));
+        let is_policy = matches!(step.event, ChainEvent::Policy(_));
         is_policy && !self.ends(step) && self.length(&step.chain).unwrap_or_default() == 0
     }
 
-    /// Returns the policy of an iptables-legacy chain.
     pub(super) fn policy(&self, chain: &ChainName) -> Option<&str> {
         self.legacy.get(chain.table(), chain.chain()).map(|listed| listed.policy.as_str())
     }
 
     /// Reports whether a step is known to end the packet.
     pub(super) fn ends(&self, step: &Step) -> bool {
-        match (&step.what, step.verdict()) {
+        match (&step.event, step.verdict()) {
             (_, Some(verdict)) => *verdict == Verdict::Drop,
-            (What::Rule(..), None) => {
+            (ChainEvent::Rule(..), None) => {
                 let target = self.rule(step).and_then(|(_, rule)| rule?.target());
                 matches!(target, Some("DROP" | "REJECT"))
             }
-            (What::Policy(_), None) => self.policy(&step.chain) == Some("DROP"),
-            (What::Return, None) => false,
+            (ChainEvent::Policy(_), None) => self.policy(&step.chain) == Some("DROP"),
+            (ChainEvent::Return, None) => false,
         }
     }
 }

@@ -1,5 +1,3 @@
-//! The network namespace of a pod.
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -14,17 +12,13 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use tortie_linux::netlink::{Netlink, NetlinkError};
 
-/// Directory of the named network namespaces.
 const NAMED: &str = "/var/run/netns";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The reason why the network namespace of a pod cannot be entered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NamespaceError {
-    /// The kernel cannot be queried.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The namespace is not found.
     #[error(
         "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
          this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
@@ -32,11 +26,7 @@ pub(super) enum NamespaceError {
     NotFound,
 }
 
-/// Returns the namespace of the other end of an interface of this node, or else the one that has
-/// the address.
-///
-/// # Errors
-/// If it is not found, with the advice.
+/// Returns the namespace of the other end of an interface of this node, or else the one that has the address.
 pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, NamespaceError> {
     let mut netlink = Netlink::open(TIMEOUT)?;
     let peer = match interface.map(|name| netlink.peer_namespace(name)) {
@@ -70,14 +60,11 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
 }
 
 /// Runs a function in a network namespace, on a separate thread.
-///
-/// # Errors
-/// If it cannot be entered.
-pub(super) fn inside<T: Send>(namespace: &File, what: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub(super) fn inside<T: Send>(namespace: &File, action: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("probe".into()).spawn_scoped(scope, || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(what())
+            Ok(action())
         })?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of the probe has ended")))
     })

@@ -1,5 +1,3 @@
-//! Owners of the chains that a packet passes.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +6,6 @@ use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, Workloa
 use tortie_rules::names::{EndpointChain, endpoint_chain, policy_chain, profile_chain};
 use tortie_rules::{Renderer, RulesConfig};
 
-/// Owner of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Policy(PolicyId),
@@ -16,7 +13,6 @@ pub(super) enum Owner {
     Workload(String),
 }
 
-/// A chain of an object.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedChain {
     pub(super) owner: Owner,
@@ -25,7 +21,6 @@ pub(super) struct OwnedChain {
     rules: Rules,
 }
 
-/// The chains of all policies, profiles and workloads of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Owners {
     chains: BTreeMap<String, OwnedChain>,
@@ -55,8 +50,7 @@ impl Owners {
         owners
     }
 
-    /// Adds the chains of an owner with rules for both directions; `rules` has the inbound ones
-    /// first.
+    /// `rules` has the inbound ones first.
     fn add(&mut self, owner: &Owner, rules: [&Rules; 2], name: impl Fn(Direction) -> String) {
         for (direction, rules) in [Direction::Ingress, Direction::Egress].into_iter().zip(rules) {
             let chain = OwnedChain { owner: owner.clone(), direction, rules: rules.clone() };
@@ -77,7 +71,6 @@ impl Owners {
         });
     }
 
-    /// Returns the owner of a chain, if it is known.
     pub(super) fn of(&self, chain: &str) -> Option<&OwnedChain> {
         self.chains.get(chain)
     }
@@ -87,26 +80,25 @@ impl Owners {
     /// other rules than those known here.
     pub(super) fn rule(&self, chain: &OwnedChain, index: usize, length: usize) -> Option<usize> {
         let is_profile = matches!(chain.owner, Owner::Profile(_));
-        // The chain of a profile with pass rules begins with a kernel rule that belongs to none of
-        // them.
+        // The chain of a profile with pass rules begins with a kernel rule that belongs to none of them.
         if index >= length || is_profile && chain.rules.iter().any(|rule| rule.action() == RuleAction::NextTier) {
             return None;
         }
-        let is_meant = |renderer: &&Renderer| self.length(renderer, chain, 0) == Some(length);
-        let renderer = self.renderers.iter().find(is_meant)?;
+        let has_length = |renderer: &&Renderer| self.length(renderer, chain, 0) == Some(length);
+        let renderer = self.renderers.iter().find(has_length)?;
         // The chain of the last policy rules is the end of the whole chain. The search finds the
         // last policy rule that begins at or before `index`.
-        let (mut known, mut behind) = (0, chain.rules.len());
-        while known + 1 < behind {
-            let middle = usize::midpoint(known, behind);
+        let (mut known, mut end) = (0, chain.rules.len());
+        while known + 1 < end {
+            let middle = usize::midpoint(known, end);
             let begin = length.checked_sub(self.length(renderer, chain, middle)?)?;
             if begin <= index {
                 known = middle;
             } else {
-                behind = middle;
+                end = middle;
             }
         }
-        (known < behind).then_some(known)
+        (known < end).then_some(known)
     }
 
     /// Returns the length of the chain that is rendered from all rules but the first ones.

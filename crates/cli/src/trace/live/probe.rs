@@ -13,51 +13,41 @@ use rustix::net::{
 };
 use tortie_linux::stop::{Stop, poll_for};
 
-use super::flow::Behind;
+use super::flow::FlowFields;
 use super::probe_packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
 
 /// Time limit of the answer. A lost SYN is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 const UDPLITE: u8 = 136;
 
-/// Packet to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) source: SocketAddr,
     pub(super) target: SocketAddr,
     pub(super) protocol: u8,
-    pub(super) behind: Behind,
+    pub(super) fields: FlowFields,
 }
 
-/// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeAnswer {
-    /// Answer of an open port.
     Answered,
-    /// A refusal.
     Refused(String),
-    /// No answer in time.
     Silent,
 }
 
 impl Probe {
-    /// Reports whether a probe of this protocol can be sent.
-    pub(super) fn is_possible(protocol: u8, behind: Behind) -> bool {
-        match behind {
-            Behind::Ports { .. } => matches!(protocol, 6 | 17 | 132 | UDPLITE),
-            Behind::Icmp { icmp_type, .. } => matches!(icmp_type, 8 | 128),
-            Behind::Other => false,
+    pub(super) fn is_possible(protocol: u8, fields: FlowFields) -> bool {
+        match fields {
+            FlowFields::Ports { .. } => matches!(protocol, 6 | 17 | 132 | UDPLITE),
+            FlowFields::Icmp { icmp_type, .. } => matches!(icmp_type, 8 | 128),
+            FlowFields::Other => false,
         }
     }
 
-    /// Sends the packet in the network namespace of this thread. Waits for the answer, or until it
-    /// is stopped.
-    ///
-    /// # Errors
-    /// If it cannot be sent.
+    /// Sends in the network namespace of this thread. Waits for the answer, or until it is stopped.
     pub(super) fn send(&self, stop: &Stop) -> io::Result<ProbeAnswer> {
         let end = Instant::now() + PATIENCE;
-        match (self.protocol, self.behind) {
+        match (self.protocol, self.fields) {
             (6, _) => self.tcp(stop, end),
             (protocol @ (17 | UDPLITE), _) => {
                 let protocol = if protocol == 17 { ipproto::UDP } else { ipproto::UDPLITE };
@@ -71,7 +61,7 @@ impl Probe {
                 let (from, to) = (self.source.port(), self.target.port());
                 self.exchange(&socket, &sctp_init(from, to), stop, end, |packet| is_sctp_answer(packet, from, to))
             }
-            (_, Behind::Icmp { icmp_type, code, id }) => {
+            (_, FlowFields::Icmp { icmp_type, code, id }) => {
                 let id = id.unwrap_or_default();
                 let protocol = if self.source.is_ipv4() { ipproto::ICMP } else { ipproto::ICMPV6 };
                 let socket = self.open(SocketType::RAW, protocol, false)?;
@@ -112,7 +102,6 @@ impl Probe {
         Ok(ProbeAnswer::Silent)
     }
 
-    /// Sends a packet, and waits for its answer.
     fn exchange(
         &self,
         socket: &OwnedFd,

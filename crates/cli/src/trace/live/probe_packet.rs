@@ -1,7 +1,6 @@
 //! Probe packets for protocols without kernel sockets.
 
-/// Returns an ICMP message of either family without data. The kernel fills in the checksum of
-/// ICMPv6.
+/// Returns an ICMP message of either family without data. The kernel fills in the checksum of ICMPv6.
 pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     const SEQUENCE: u16 = 1;
     let head = u16::from_be_bytes([icmp_type, code]);
@@ -14,7 +13,6 @@ pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     packet
 }
 
-/// Reports whether an ICMP message answers an echo request with this id.
 pub(super) fn is_echo_reply(packet: &[u8], id: u16) -> bool {
     packet.first_chunk().is_some_and(|&[icmp_type, _, _, _, high, low]: &[u8; 6]| {
         matches!(icmp_type, 0 | 129) && u16::from_be_bytes([high, low]) == id
@@ -73,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_from_others() {
+    fn answers_are_distinguished_from_other_packets() {
         assert!(is_echo_reply(&[0, 0, 1, 1, 0, 7], 7) && is_echo_reply(&[129, 0, 1, 1, 0, 7], 7));
         assert!(!is_echo_reply(&[8, 0, 1, 1, 0, 7], 7) && !is_echo_reply(&[0, 0, 1, 1, 0, 8], 7));
         let mut packet = sctp_init(80, 5000);

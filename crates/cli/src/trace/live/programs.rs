@@ -14,17 +14,12 @@ use crate::with_causes;
 use tortie_node::engine::inspect::{DecisionCounters, decision_counters};
 use tortie_node::local_api::{Client, ClientError};
 
-/// Counters of eBPF programs before the trace.
-pub(super) enum Before {
-    /// Chains enforce policy.
+pub(super) enum CountersBefore {
     Chains,
-    /// eBPF programs enforce policy, with these counters.
     Counted(Vec<DecisionCounters>),
-    /// eBPF programs enforce policy; their counters are unknown for this reason.
     Unknown(ClientError),
 }
 
-/// Counts of eBPF programs during the trace.
 pub(super) struct Programs {
     /// Decisions with their number of packets, those of other flows included.
     counted: Result<Vec<(DecisionCounters, u64)>, ClientError>,
@@ -40,7 +35,7 @@ fn ask(socket: &Path) -> Result<Option<Vec<DecisionCounters>>, ClientError> {
     Ok(counters?.decisions)
 }
 
-impl Before {
+impl CountersBefore {
     /// Asks the agent. `is_configured` is the parameter's value, for an agent that does not answer.
     pub(super) fn ask(socket: &Path, is_configured: bool) -> Self {
         match ask(socket) {
@@ -64,7 +59,6 @@ impl Before {
     }
 }
 
-/// Returns the decisions whose counters have risen, with the differences.
 fn risen(before: &[DecisionCounters], after: Vec<DecisionCounters>) -> Vec<(DecisionCounters, u64)> {
     let risen = |after: DecisionCounters| {
         let before = before.iter().find(|before| is_same(before, &after)).map_or(0, |before| before.packets);
@@ -79,7 +73,6 @@ fn is_same(one: &DecisionCounters, other: &DecisionCounters) -> bool {
 }
 
 impl Programs {
-    /// Compares the loss of a packet with the leg that should deny it, if there is one.
     pub(super) fn compare(&self, denying: Option<&Leg>) -> Agreement {
         let calculated = denying.map(|leg| {
             let by = leg.explanation.answer.decided_by.in_words(leg.direction);
@@ -136,7 +129,6 @@ impl Programs {
         }
     }
 
-    /// Returns the counts as lines of text.
     pub(super) fn lines(&self) -> Vec<String> {
         match &self.counted {
             Ok(counted) if counted.is_empty() => {
@@ -194,18 +186,18 @@ mod tests {
     }
 
     #[test]
-    fn what_rose_is_told_by_how_much() {
+    fn increases_are_listed_with_their_amount() {
         let before = [decision("deny", "a", 5), decision("allow", "b", 7)];
         let after = vec![decision("deny", "a", 5), decision("allow", "b", 9), decision("deny", "b", 1)];
-        let told: Vec<(String, u64)> =
+        let increased: Vec<(String, u64)> =
             risen(&before, after).into_iter().map(|(decision, more)| (text(&decision), more)).collect();
-        assert_eq!(told, [("ingress allow by b".to_owned(), 2), ("ingress deny by b".to_owned(), 1)]);
+        assert_eq!(increased, [("ingress allow by b".to_owned(), 2), ("ingress deny by b".to_owned(), 1)]);
         // The counters of new programs begin at 0.
         assert!(risen(&before, vec![decision("deny", "a", 1)]).is_empty());
     }
 
     #[test]
-    fn a_packet_that_is_gone_was_denied_if_a_denial_was_counted() {
+    fn a_lost_packet_was_denied_if_a_denial_was_counted() {
         let compare = |counted| Programs { counted }.compare(None);
         let allowed = compare(Ok(vec![(decision("allow", "a", 1), 1)]));
         assert!(

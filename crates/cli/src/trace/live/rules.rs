@@ -1,5 +1,3 @@
-//! Listing of the kernel's rules.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::ExitStatus;
@@ -14,13 +12,11 @@ use tortie_model::{Family, with_causes};
 use super::listing::{Listing, Rules, is_of_iptables, nft_rules};
 use super::steps::{ChainName, Packet};
 
-/// Time limit of a listing.
 const LIMIT: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of times that nftables rules are listed if they change meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// Reports whether this network namespace has iptables-legacy tables.
 pub(super) fn has_legacy(family: Family) -> bool {
     let file = match family {
         Family::V4 => "/proc/thread-self/net/ip_tables_names",
@@ -29,7 +25,6 @@ pub(super) fn has_legacy(family: Family) -> bool {
     fs::read_to_string(file).is_ok_and(|names| !names.trim().is_empty())
 }
 
-/// Lists the iptables-legacy rules.
 pub(super) fn legacy(family: Family, runner: &Runner, problems: &mut Vec<String>) -> Listing {
     let program = Programs::specific(Backend::Legacy, family).save;
     list(&program, runner, problems)
@@ -60,14 +55,14 @@ pub(super) fn all(
         return rules;
     }
     for _ in 0..ATTEMPTS {
-        let mut said = Vec::new();
+        let mut failures = Vec::new();
         let before = generation();
-        if let Err(error) = list_nftables(family, &chains, runner, &mut rules, &mut said) {
-            said.push(with_causes(&error));
+        if let Err(error) = list_nftables(family, &chains, runner, &mut rules, &mut failures) {
+            failures.push(with_causes(&error));
         }
         let is_steady = before.is_some() && before == generation();
-        if is_steady || !said.is_empty() {
-            problems.append(&mut said);
+        if is_steady || !failures.is_empty() {
+            problems.append(&mut failures);
             return rules;
         }
     }
@@ -135,7 +130,6 @@ fn list(program: &str, runner: &Runner, problems: &mut Vec<String>) -> Listing {
     }
 }
 
-/// The reason why rules cannot be listed.
 #[derive(Debug, thiserror::Error)]
 enum ListError {
     #[error(transparent)]

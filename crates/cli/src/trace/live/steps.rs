@@ -13,12 +13,11 @@ const MOST_STEPS: usize = 8192;
 
 /// Direction of a packet: that of the question, or the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Forth,
-    Back,
+pub(super) enum FlowDirection {
+    Original,
+    Reply,
 }
 
-/// Source of the flow's packets; the port if it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) address: IpAddr,
@@ -28,7 +27,7 @@ pub(super) struct Source {
 impl Source {
     /// Returns the direction of a packet; `None` for other flows. NAT may change destinations on
     /// the way; it changes sources only after the traced part.
-    fn way(self, tuple: &Tuple) -> Option<Way> {
+    fn direction(self, tuple: &Tuple) -> Option<FlowDirection> {
         let is_port = |of: u16| self.port.is_none_or(|port| port == of);
         let (is_from, is_to) = match tuple.flow {
             Flow::Ports { source, destination } => (is_port(source), is_port(destination)),
@@ -39,25 +38,22 @@ impl Source {
             Flow::Other => (true, true),
         };
         if is_from && tuple.source == self.address {
-            Some(Way::Forth)
+            Some(FlowDirection::Original)
         } else if is_to && tuple.destination == self.address {
-            Some(Way::Back)
+            Some(FlowDirection::Reply)
         } else {
             None
         }
     }
 }
 
-/// Identity of a rule in its implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleName {
-    /// Handle in nftables.
     Handle(u64),
     /// Position in its iptables-legacy chain, from 1.
     Number(usize),
 }
 
-/// A chain of either implementation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChainName {
     Nft(Chain),
@@ -80,48 +76,37 @@ impl ChainName {
     }
 }
 
-/// Event of a packet in a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ChainEvent {
     /// A rule matched. Its verdict is known for nftables only.
     Rule(RuleName, Option<Verdict>),
-    /// The end of the chain returns to the calling chain.
     Return,
-    /// The policy of the chain applied. Its verdict is known for nftables only.
     Policy(Option<Verdict>),
 }
 
-/// A step of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) chain: ChainName,
-    pub(super) what: What,
+    pub(super) event: ChainEvent,
 }
 
-/// Exit of a packet that passed all rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Out {
-    /// To the node itself.
+pub(super) enum Exit {
     Node,
-    /// By an interface.
     Interface,
 }
 
-/// A packet on its way through the node.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
-    pub(super) way: Way,
-    /// Headers at the first message.
+    pub(super) direction: FlowDirection,
     pub(super) first: LoggedHeaders,
-    /// Headers at the last message.
     pub(super) last: LoggedHeaders,
     pub(super) tcp_flags: Option<u8>,
     pub(super) in_interface: Option<u32>,
     pub(super) out_interface: Option<u32>,
-    /// Steps in order.
     pub(super) steps: Vec<Step>,
     /// `None` if the packet was not seen after all rules.
-    pub(super) out: Option<Out>,
+    pub(super) out: Option<Exit>,
 }
 
 impl Packet {
@@ -129,10 +114,9 @@ impl Packet {
     pub(super) fn opens(&self) -> bool {
         const FIN_SYN_RST_ACK: u8 = 0x17;
         const SYN: u8 = 0x02;
-        self.way == Way::Forth && self.tcp_flags.is_none_or(|flags| flags & FIN_SYN_RST_ACK == SYN)
+        self.direction == FlowDirection::Original && self.tcp_flags.is_none_or(|flags| flags & FIN_SYN_RST_ACK == SYN)
     }
 
-    /// Reports whether nftables has reported the end of the packet.
     pub(super) fn is_over(&self) -> bool {
         self.out.is_some() || self.steps.iter().any(|step| step.verdict() == Some(&Verdict::Drop))
     }
@@ -142,14 +126,14 @@ impl Packet {
 /// first one in the direction of the question.
 pub(super) fn principal(packets: &[Packet]) -> Option<usize> {
     let opens = packets.iter().position(Packet::opens);
-    opens.or_else(|| packets.iter().position(|packet| packet.way == Way::Forth))
+    opens.or_else(|| packets.iter().position(|packet| packet.direction == FlowDirection::Original))
 }
 
 impl Step {
     pub(super) fn verdict(&self) -> Option<&Verdict> {
-        match &self.what {
-            What::Rule(_, verdict) | What::Policy(verdict) => verdict.as_ref(),
-            What::Return => None,
+        match &self.event {
+            ChainEvent::Rule(_, verdict) | ChainEvent::Policy(verdict) => verdict.as_ref(),
+            ChainEvent::Return => None,
         }
     }
 
@@ -174,16 +158,14 @@ impl Step {
     }
 }
 
-/// Recorder of the kernel's messages.
 #[derive(Debug)]
 pub(super) struct Recorder {
     /// Name of the table that marks the packets to trace.
     own_table: String,
     source: Source,
     packets: Vec<(u32, Packet)>,
-    legacy: Vec<(Way, Step)>,
+    legacy: Vec<(FlowDirection, Step)>,
     steps: usize,
-    /// Number of steps and packets that were not kept.
     pub(super) left_out: usize,
 }
 
@@ -193,7 +175,6 @@ impl Recorder {
         Self { own_table, source, packets: Vec::new(), legacy: Vec::new(), steps: 0, left_out: 0 }
     }
 
-    /// Records a message of nftables.
     pub(super) fn take(&mut self, message: TraceMessage) {
         let is_own = message.chain.table == self.own_table;
         if is_own && !message.is_end() {
@@ -207,38 +188,39 @@ impl Recorder {
         packet.last = message.headers.unwrap_or(packet.last);
         packet.out_interface = message.out_interface.or(packet.out_interface);
         if is_own {
-            packet.out = Some(if message.out_interface.is_some() { Out::Interface } else { Out::Node });
+            packet.out = Some(if message.out_interface.is_some() { Exit::Interface } else { Exit::Node });
             return;
         }
-        let what = match message.event {
-            Event::Rule { handle, verdict } => What::Rule(RuleName::Handle(handle), Some(verdict)),
-            Event::Return => What::Return,
-            Event::Policy(verdict) => What::Policy(Some(verdict)),
+        let event = match message.event {
+            Event::Rule { handle, verdict } => ChainEvent::Rule(RuleName::Handle(handle), Some(verdict)),
+            Event::Return => ChainEvent::Return,
+            Event::Policy(verdict) => ChainEvent::Policy(Some(verdict)),
         };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
             return;
         }
         let chain = ChainName::Nft(message.chain);
-        let is_policy = matches!(what, What::Policy(_));
+        let is_policy = matches!(event, ChainEvent::Policy(_));
         // Before the policy, the kernel also reports the end of the chain.
-        if is_policy && packet.steps.last().is_some_and(|last| last.chain == chain && last.what == What::Return) {
+        if is_policy && packet.steps.last().is_some_and(|last| last.chain == chain && last.event == ChainEvent::Return)
+        {
             packet.steps.pop();
             self.steps -= 1;
         }
         self.steps += 1;
-        packet.steps.push(Step { chain, what });
+        packet.steps.push(Step { chain, event });
     }
 
     fn begin(&mut self, message: &TraceMessage, headers: LoggedHeaders) {
-        let Some(way) = self.source.way(&headers.tuple) else { return };
+        let Some(direction) = self.source.direction(&headers.tuple) else { return };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
             return;
         }
         self.steps += 1;
         let packet = Packet {
-            way,
+            direction,
             first: headers,
             last: headers,
             tcp_flags: message.tcp_flags,
@@ -250,21 +232,20 @@ impl Recorder {
         self.packets.push((message.id, packet));
     }
 
-    /// Records a log message of iptables-legacy about a packet.
     pub(super) fn take_legacy(&mut self, step: LegacyStep, tuple: &Tuple) {
         // Other programs may trace packets as well.
-        let Some(way) = self.source.way(tuple) else { return };
+        let Some(direction) = self.source.direction(tuple) else { return };
         if self.steps >= MOST_STEPS {
             self.left_out += 1;
             return;
         }
         self.steps += 1;
-        let LegacyStep { table, chain, what } = step;
-        self.legacy.push((way, Step { chain: ChainName::Legacy { table, chain }, what }));
+        let LegacyStep { table, chain, event } = step;
+        self.legacy.push((direction, Step { chain: ChainName::Legacy { table, chain }, event }));
     }
 
     /// Returns a count that grows with each message about the flow.
-    pub(super) fn told(&self) -> usize {
+    pub(super) fn progress(&self) -> usize {
         self.steps + self.left_out + self.seen().filter(|packet| packet.out.is_some()).count()
     }
 
@@ -273,13 +254,12 @@ impl Recorder {
         self.packets.iter().map(|(_, packet)| packet)
     }
 
-    /// Returns all packets, in the order in which they came.
     pub(super) fn finish(self) -> Vec<Packet> {
         let mut packets: Vec<Packet> = self.packets.into_iter().map(|(_, packet)| packet).collect();
-        for way in [Way::Forth, Way::Back] {
-            let steps = self.legacy.iter().filter(|(of, _)| *of == way).map(|(_, step)| step.clone());
+        for direction in [FlowDirection::Original, FlowDirection::Reply] {
+            let steps = self.legacy.iter().filter(|(of, _)| *of == direction).map(|(_, step)| step.clone());
             let of_packets = split(steps);
-            for (packet, steps) in packets.iter_mut().filter(|packet| packet.way == way).zip(of_packets) {
+            for (packet, steps) in packets.iter_mut().filter(|packet| packet.direction == direction).zip(of_packets) {
                 let of_nft = std::mem::take(&mut packet.steps);
                 packet.steps = merge(of_nft, steps);
             }
@@ -295,9 +275,9 @@ fn split(steps: impl Iterator<Item = Step>) -> Vec<Vec<Step>> {
     let mut last: Option<((u8, u8), usize)> = None;
     for step in steps {
         if let Some(position) = step.position() {
-            let number = match step.what {
-                What::Rule(RuleName::Number(number), _) => number,
-                What::Rule(RuleName::Handle(_), _) | What::Return | What::Policy(_) => usize::MAX,
+            let number = match step.event {
+                ChainEvent::Rule(RuleName::Number(number), _) => number,
+                ChainEvent::Rule(RuleName::Handle(_), _) | ChainEvent::Return | ChainEvent::Policy(_) => usize::MAX,
             };
             if last.is_none_or(|last| (position, number) <= last) {
                 packets.push(Vec::new());

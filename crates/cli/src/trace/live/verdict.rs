@@ -1,27 +1,24 @@
 //! Outcome of a packet in the kernel, compared with the calculation.
 
-use tortie_analysis::trace::{At, Connection, Leg};
+use tortie_analysis::trace::{Connection, EnforcementPoint, Leg};
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::{Direction, Hostname};
 
 use super::listing::Rules;
 use super::owners::{Owner, Owners};
 use super::programs::Programs;
-use super::steps::{Out, Packet, Step, What};
+use super::steps::{ChainEvent, Exit, Packet, Step};
 use crate::decision::direction;
 
-/// Outcome of a packet in the kernel of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It passed all rules.
-    Passed(Out),
-    /// This step dropped it.
+pub(super) enum PacketOutcome {
+    Passed(Exit),
     Dropped(usize),
     /// No rule dropped it, but it did not leave the rules.
     Vanished,
 }
 
-impl Fate {
+impl PacketOutcome {
     pub(super) fn of(packet: &Packet, rules: &Rules) -> Self {
         match (packet.out, packet.steps.iter().rposition(|step| rules.ends(step))) {
             (Some(out), _) => Self::Passed(out),
@@ -31,7 +28,6 @@ impl Fate {
     }
 }
 
-/// A policy or profile rule that decided in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) direction: Direction,
@@ -47,8 +43,7 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
         let (index, text) = rules.rule(step)?;
         let length = rules.length(&step.chain)?;
         let target = text.and_then(|text| text.target());
-        // A rule that allows and is the last of its chain has no RETURN: the end of the chain
-        // returns.
+        // A rule that allows and is the last of its chain has no RETURN: the end of the chain returns.
         let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
         let decides = rules.ends(step) || target == Some("RETURN") || is_last;
         let rule = owners.rule(chain, index, length);
@@ -57,17 +52,13 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
     packet.steps.iter().filter_map(decision).collect()
 }
 
-/// Comparison of the kernel's verdict with the calculated one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) enum Agreement {
     Agree,
-    /// They differ, as described.
     Disagree(String),
-    /// They cannot be compared, for this reason.
     NotCompared(String),
 }
 
-/// Compares the outcome of the first packet of a flow with the calculated verdict of this node.
 pub(super) fn compare(
     calculated: &Connection,
     node: &Hostname,
@@ -75,7 +66,7 @@ pub(super) fn compare(
     (rules, programs): (&Rules, Option<&Programs>),
     owners: &Owners,
 ) -> Agreement {
-    let fate = Fate::of(packet, rules);
+    let outcome = PacketOutcome::of(packet, rules);
     if packet.steps.iter().any(|step| is_for_established(step, rules)) {
         let why = "the packet belongs to a connection from before the trace: policy is not evaluated for it again";
         return Agreement::NotCompared(why.to_owned());
@@ -84,8 +75,8 @@ pub(super) fn compare(
     let is_denying = |leg: &&&Leg| leg.verdict() == Verdict::Deny;
     let denying = legs.iter().find(is_denying);
     let is_open = denying.is_none() && legs.iter().any(|leg| leg.verdict() == Verdict::Undecided);
-    match (fate, denying) {
-        (Fate::Vanished, _) => match programs {
+    match (outcome, denying) {
+        (PacketOutcome::Vanished, _) => match programs {
             Some(programs) => programs.compare(denying.copied()),
             None => Agreement::NotCompared(
                 "no rule drops the packet, but it does not come out: check the routes and the reverse path filter"
@@ -93,30 +84,30 @@ pub(super) fn compare(
             ),
         },
         _ if is_open => Agreement::NotCompared("rules of others on this node decide".to_owned()),
-        (Fate::Passed(_), Some(leg)) => {
+        (PacketOutcome::Passed(_), Some(leg)) => {
             let by = leg.explanation.answer.decided_by.in_words(leg.direction);
             Agreement::Disagree(format!("the kernel allows a packet that {} denies, by {by}", leg.at))
         }
-        (Fate::Dropped(step), None) => {
+        (PacketOutcome::Dropped(step), None) => {
             let place = packet.steps.get(step).map(|step| (step.chain.table(), step.chain.chain()));
             let (table, chain) = place.unwrap_or_default();
             Agreement::Disagree(format!(
                 "the kernel drops a packet that policy allows, in table {table}, chain {chain}"
             ))
         }
-        (Fate::Passed(_) | Fate::Dropped(_), _) => {
+        (PacketOutcome::Passed(_) | PacketOutcome::Dropped(_), _) => {
             // The kernel evaluates no leg after the one that denies.
-            let asked = legs.iter().take_while(|leg| leg.verdict() != Verdict::Deny).count() + 1;
+            let count = legs.iter().take_while(|leg| leg.verdict() != Verdict::Deny).count() + 1;
             let decisions = decisions(packet, rules, owners);
-            let other = legs.into_iter().take(asked).find_map(|leg| other_rule(leg, &decisions));
+            let other = legs.into_iter().take(count).find_map(|leg| other_rule(leg, &decisions));
             other.map_or(Agreement::Agree, Agreement::Disagree)
         }
     }
 }
 
-/// Describes the difference if another rule than the calculated one decided for a workload.
 fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
-    let (At::Workload(_), DecidedBy::PolicyRule { policy, index, .. }) = (&leg.at, &leg.explanation.answer.decided_by)
+    let (EnforcementPoint::Workload(_), DecidedBy::PolicyRule { policy, index, .. }) =
+        (&leg.at, &leg.explanation.answer.decided_by)
     else {
         return None;
     };
@@ -131,9 +122,8 @@ fn other_rule(leg: &Leg, decisions: &[Decision]) -> Option<String> {
     })
 }
 
-/// Reports whether a rule matched that accepts packets of known connections.
 fn is_for_established(step: &Step, rules: &Rules) -> bool {
-    let What::Rule(..) = step.what else { return false };
+    let ChainEvent::Rule(..) = step.event else { return false };
     let text = rules.rule(step).and_then(|(_, text)| text);
     text.is_some_and(|rule| rule.text.contains("--ctstate") && rule.text.contains("ESTABLISHED"))
 }
@@ -145,10 +135,10 @@ pub(super) fn describe(decision: &Decision) -> String {
         Owner::Profile(name) => format!("profile {name}"),
         Owner::Workload(name) => name.clone(),
     };
-    let way = direction(decision.direction);
+    let direction = direction(decision.direction);
     match decision.rule {
-        Some(rule) => format!("{owner}, {way} rule {rule}"),
-        None => format!("{owner}, {way}"),
+        Some(rule) => format!("{owner}, {direction} rule {rule}"),
+        None => format!("{owner}, {direction}"),
     }
 }
 

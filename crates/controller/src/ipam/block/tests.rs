@@ -55,7 +55,7 @@ fn paths() {
 }
 
 #[test]
-fn what_is_in_a_block() {
+fn contents_of_a_block_are_read() {
     let block = read(&block());
     assert_eq!((block.node(), block.used(), block.cools_down(), block.is_empty()), (Some("n1"), 3, true, false));
     let found: Vec<(String, Option<&str>, u64)> = block
@@ -67,7 +67,7 @@ fn what_is_in_a_block() {
 }
 
 #[test]
-fn what_is_not_changed_is_written_as_it_was() {
+fn unchanged_fields_are_written_as_read() {
     let mut expected = block();
     expected["sequenceNumber"] = json!(1_700_000_000_000_000_008_u64);
     assert_eq!(written(read(&block())), expected);
@@ -94,7 +94,7 @@ fn releasing_without_a_cooldown_frees() {
 }
 
 #[test]
-fn what_cools_down_is_freed_after_its_time() {
+fn an_address_is_freed_after_its_cooldown() {
     let mut changed = read(&block());
     let minute = Duration::from_secs(60);
     // The fixture has an address that was released at this time.
@@ -112,7 +112,7 @@ fn what_cools_down_is_freed_after_its_time() {
 }
 
 #[test]
-fn what_windows_needs_is_no_use() {
+fn reservations_of_windows_are_not_in_use() {
     let mut reserved = block();
     reserved["allocations"] = json!([0, null, null, 0]);
     reserved["attributes"] = json!([{"handle_id": "Windows-Reserved-IPAM-Handle"}]);
@@ -120,7 +120,7 @@ fn what_windows_needs_is_no_use() {
 }
 
 #[test]
-fn what_is_no_block() {
+fn invalid_blocks_are_refused() {
     for (field, value) in [
         ("cidr", json!("10.0.0.4/30")),
         ("allocations", json!([0, null, 1])),

@@ -38,12 +38,12 @@ enum Step {
     Claim(u8),
     PodStart(u8, u8),
     PodAdd(u8, bool),
-    PodTold(u8),
-    PodGone(u8, bool),
+    PodReported(u8),
+    PodDeleted(u8, bool),
     Cooldown(u32),
-    HearNodes,
-    HearPods,
-    HearKept,
+    ObserveNodes,
+    ObservePods,
+    ObserveStored,
     Fail(Fault),
     Take,
     Finish(usize, Option<Race>),
@@ -62,12 +62,12 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..3u8).prop_map(Step::Claim),
         6 => (0..6u8, 0..3u8).prop_map(|(pod, node)| Step::PodStart(pod, node)),
         8 => (0..6u8, prop::bool::weighted(0.2)).prop_map(|(pod, borrow)| Step::PodAdd(pod, borrow)),
-        4 => (0..6u8).prop_map(Step::PodTold),
-        6 => (0..6u8, prop::bool::weighted(0.3)).prop_map(|(pod, clean)| Step::PodGone(pod, clean)),
+        4 => (0..6u8).prop_map(Step::PodReported),
+        6 => (0..6u8, prop::bool::weighted(0.3)).prop_map(|(pod, clean)| Step::PodDeleted(pod, clean)),
         1 => prop_oneof![Just(0), Just(30)].prop_map(Step::Cooldown),
-        4 => Just(Step::HearNodes),
-        6 => Just(Step::HearPods),
-        8 => Just(Step::HearKept),
+        4 => Just(Step::ObserveNodes),
+        6 => Just(Step::ObservePods),
+        8 => Just(Step::ObserveStored),
         2 => fault.prop_map(Step::Fail),
         14 => Just(Step::Take),
         14 => (any::<usize>(), race).prop_map(|(which, race)| Step::Finish(which, race)),
@@ -87,12 +87,12 @@ fn play(world: &mut World, step: Step) {
         Step::Claim(_) => {}
         Step::PodStart(number, node) => world.pod_start(&pod(number), node),
         Step::PodAdd(number, borrow) => world.pod_add(&pod(number), borrow),
-        Step::PodTold(number) => world.pod_told(&pod(number)),
-        Step::PodGone(number, is_clean) => world.pod_gone(&pod(number), is_clean),
+        Step::PodReported(number) => world.pod_reported(&pod(number)),
+        Step::PodDeleted(number, is_clean) => world.pod_deleted(&pod(number), is_clean),
         Step::Cooldown(seconds) => world.set_cooldown(seconds),
-        Step::HearNodes => world.hear_nodes(),
-        Step::HearPods => world.hear_pods(),
-        Step::HearKept => world.hear_kept(),
+        Step::ObserveNodes => world.observe_nodes(),
+        Step::ObservePods => world.observe_pods(),
+        Step::ObserveStored => world.observe_stored(),
         Step::Fail(fault) => world.fail(fault),
         Step::Take => {
             if let Next::Job(job) = world.controller.next(world.now) {
@@ -121,7 +121,7 @@ fn settle(world: &mut World) {
     // A pod without a reported address may have the one of an earlier pod of its name.
     for name in world.kubernetes.names() {
         world.pod_add(&name, false);
-        world.pod_told(&name);
+        world.pod_reported(&name);
     }
     world.controller.lead();
     for _ in 0..4 {
@@ -149,9 +149,9 @@ fn check(world: &World) {
     let handles = texts(&world.store, "/calico/ipam/v2/handle/");
     let handles: BTreeMap<&str, BTreeMap<String, u64>> = handles
         .iter()
-        .map(|kept| {
-            let blocks = serde_json::from_value(json_of(kept)["block"].clone()).expect("counts");
-            (kept.path.strip_prefix("/calico/ipam/v2/handle/").expect("a handle"), blocks)
+        .map(|stored| {
+            let blocks = serde_json::from_value(json_of(stored)["block"].clone()).expect("counts");
+            (stored.path.strip_prefix("/calico/ipam/v2/handle/").expect("a handle"), blocks)
         })
         .collect();
     if world.is_transactional {
@@ -165,8 +165,8 @@ fn check(world: &World) {
     }
 
     let mut affine: BTreeMap<String, Vec<(Cidr, Value)>> = BTreeMap::new();
-    for kept in texts(&world.store, "/calico/ipam/v2/assignment/") {
-        let (cidr, block) = (block_at(&kept.path).expect("a block"), json_of(&kept));
+    for stored in texts(&world.store, "/calico/ipam/v2/assignment/") {
+        let (cidr, block) = (block_at(&stored.path).expect("a block"), json_of(&stored));
         let attributes = block["attributes"].as_array().expect("a list");
         assert!(attributes.iter().all(|attributes| attributes["releasedAt"].is_null()), "{block} cools down");
         let node = block["affinity"].as_str().and_then(|text| text.strip_prefix("host:")).expect("an affinity");
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_has_leaked_is_released_and_nothing_else(
+    fn only_leaked_addresses_are_released(
         is_transactional: bool,
         steps in prop::collection::vec(step(), 0..120),
     ) {

@@ -43,7 +43,7 @@ fn the_command_line_decides() {
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
+fn unknown_values_are_named() {
     let template = |field: &str, value: Value| {
         let mut template = json!({"generateName": "t", "interfaceCIDRs": ["10.0.0.0/8"], "nodeSelector": "all()"});
         template[field] = value;

@@ -4,10 +4,10 @@
 use serde_json::Value;
 use tortie_resources::manifest::calico_node;
 
-use super::{Kept, NodeController};
+use super::{NodeController, StoredEvent};
 use crate::Observed;
 use crate::json::field;
-use crate::nodes::custom::{CustomKind, Told};
+use crate::nodes::custom::{CustomKind, EntryChange};
 
 impl NodeController {
     /// Records an event of a custom resource. It has an effect only with
@@ -16,26 +16,26 @@ impl NodeController {
     /// [`Overrides::kubernetes_datastore`]: super::Overrides::kubernetes_datastore
     pub fn observe_custom(&mut self, kind: CustomKind, observed: Observed<'_>) {
         let Some(custom) = &mut self.custom else { return };
-        for Told { path, text } in custom.observe(kind, observed) {
-            self.observe_kept(match &text {
-                Some((text, revision)) => Kept::Text { path: &path, text, revision: *revision },
-                None => Kept::Deleted { path: &path },
+        for EntryChange { path, text } in custom.observe(kind, observed) {
+            self.observe_stored(match &text {
+                Some((text, revision)) => StoredEvent::Text { path: &path, text, revision: *revision },
+                None => StoredEvent::Deleted { path: &path },
             });
         }
-        self.note_what_is_known();
+        self.note_sync();
     }
 
     /// Records that the API server does not have a kind, so that no objects of it exist.
     pub fn not_installed(&mut self, kind: CustomKind) {
         if let Some(custom) = &mut self.custom {
             custom.not_installed(kind);
-            self.note_what_is_known();
+            self.note_sync();
         }
     }
 
-    fn note_what_is_known(&mut self) {
-        if !self.kept_synced && self.custom.as_ref().is_some_and(super::CustomResources::synced) {
-            self.observe_kept(Kept::ListEnds);
+    fn note_sync(&mut self) {
+        if !self.stored_synced && self.custom.as_ref().is_some_and(super::CustomResources::synced) {
+            self.observe_stored(StoredEvent::ListEnds);
         }
     }
 

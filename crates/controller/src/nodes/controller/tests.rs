@@ -19,7 +19,7 @@ const KINDS: [ResourceKind; 3] =
 struct Kubernetes(std::sync::Mutex<BTreeMap<String, Value>>);
 
 impl LiveObjects for Kubernetes {
-    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
+    fn get(&self, _kind: LiveKind, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         Ok(self.0.lock().expect("no panic").get(name).cloned())
     }
 }
@@ -49,30 +49,30 @@ impl World {
         self.working.clear();
         self.controller = NodeController::new(Overrides::default());
         self.controller.lead();
-        self.controller.observe(Seen::Pods, Observed::ListBegins);
-        self.controller.observe(Seen::Pods, Observed::ListEnds);
+        self.controller.observe(LiveKind::Pods, Observed::ListBegins);
+        self.controller.observe(LiveKind::Pods, Observed::ListEnds);
         self.list_nodes();
-        self.list_kept();
+        self.list_stored();
     }
 
     fn list_nodes(&mut self) {
-        self.controller.observe(Seen::Nodes, Observed::ListBegins);
+        self.controller.observe(LiveKind::Nodes, Observed::ListBegins);
         for object in self.kubernetes.0.lock().expect("no panic").values() {
-            self.controller.observe(Seen::Nodes, Observed::Listed(&object.to_string()));
+            self.controller.observe(LiveKind::Nodes, Observed::Listed(&object.to_string()));
         }
-        self.controller.observe(Seen::Nodes, Observed::ListEnds);
+        self.controller.observe(LiveKind::Nodes, Observed::ListEnds);
     }
 
-    fn list_kept(&mut self) {
+    fn list_stored(&mut self) {
         self.store.set_down(false);
         let listings: Result<Vec<_>, _> = KINDS.iter().map(|kind| self.store.list(*kind, None)).collect();
         let Ok(listings) = listings else { return };
-        self.controller.observe_kept(Kept::ListBegins);
+        self.controller.observe_stored(StoredEvent::ListBegins);
         for stored in listings.iter().flat_map(|listing| &listing.resources) {
             let (path, text) = (stored.key.path(), stored.object.to_string());
-            self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision: stored.revision });
+            self.controller.observe_stored(StoredEvent::Text { path: &path, text: &text, revision: stored.revision });
         }
-        self.controller.observe_kept(Kept::ListEnds);
+        self.controller.observe_stored(StoredEvent::ListEnds);
     }
 
     fn run(&mut self, job: Job) {
@@ -88,7 +88,7 @@ impl World {
             self.run(job);
         }
         loop {
-            self.list_kept();
+            self.list_stored();
             match self.controller.next(self.now) {
                 Next::Job(job) => self.run(job),
                 Next::Wait(Some(at)) if at <= until => self.now = at,
@@ -147,8 +147,8 @@ enum Step {
     Down(bool),
     Take,
     Finish(usize),
-    Hear,
-    HearNodes,
+    ListStored,
+    ObserveNodes,
     Pass(u64),
     Restart,
     Follow,
@@ -168,8 +168,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::Down),
         8 => Just(Step::Take),
         8 => any::<usize>().prop_map(Step::Finish),
-        6 => Just(Step::Hear),
-        2 => Just(Step::HearNodes),
+        6 => Just(Step::ListStored),
+        2 => Just(Step::ObserveNodes),
         2 => (0..400_000u64).prop_map(Step::Pass),
         1 => Just(Step::Restart),
         1 => Just(Step::Follow),
@@ -181,25 +181,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn nodes_end_as_kubernetes_says(steps in prop::collection::vec(step(), 0..60)) {
+    fn nodes_converge_to_kubernetes(steps in prop::collection::vec(step(), 0..60)) {
         let mut world = World::new();
         let mut users: BTreeSet<String> = BTreeSet::new();
         let mut faults = 0;
         for step in steps {
             match step {
-                Step::Kubernetes(name, variant, heard) => {
+                Step::Kubernetes(name, variant, observed) => {
                     let name = format!("k{name}");
                     let mut nodes = world.kubernetes.0.lock().expect("no panic");
                     if let Some(variant) = variant {
                         let object = kubernetes_node(&name, variant);
-                        if heard {
-                            world.controller.observe(Seen::Nodes, Observed::Changed(&object.to_string()));
+                        if observed {
+                            world.controller.observe(LiveKind::Nodes, Observed::Changed(&object.to_string()));
                         }
                         nodes.insert(name, object);
                     } else {
                         nodes.remove(&name);
-                        if heard {
-                            world.controller.observe(Seen::Nodes, Observed::Deleted { namespace: "", name: &name });
+                        if observed {
+                            world.controller.observe(LiveKind::Nodes, Observed::Deleted { namespace: "", name: &name });
                         }
                     }
                 }
@@ -255,8 +255,8 @@ proptest! {
                         world.run(job);
                     }
                 }
-                Step::Hear => world.list_kept(),
-                Step::HearNodes => world.list_nodes(),
+                Step::ListStored => world.list_stored(),
+                Step::ObserveNodes => world.list_nodes(),
                 Step::Pass(ms) => world.now += Duration::from_millis(ms),
                 Step::Restart => world.restart(),
                 Step::Follow => world.controller.follow(),
@@ -313,9 +313,10 @@ fn check(world: &World, users: &BTreeSet<String>) {
     }
     for stored in world.store.list(ResourceKind::Node, None).expect("it is up").resources {
         for (wanted, object) in host_endpoints::wanted(stored.key.name(), &stored.object, &config.host_endpoints) {
-            let kept = world.get(ResourceKind::HostEndpoint, &wanted).unwrap_or_else(|| panic!("{wanted} is missing"));
-            assert!(same(&kept["spec"], &object["spec"]), "{kept}");
-            assert_eq!(kept["metadata"]["labels"], object["metadata"]["labels"]);
+            let stored =
+                world.get(ResourceKind::HostEndpoint, &wanted).unwrap_or_else(|| panic!("{wanted} is missing"));
+            assert!(same(&stored["spec"], &object["spec"]), "{stored}");
+            assert_eq!(stored["metadata"]["labels"], object["metadata"]["labels"]);
             expected.insert(wanted);
         }
     }
@@ -343,8 +344,8 @@ fn an_endpoint_of_a_user_with_the_name_of_ours_stays() {
     let user = json!({"metadata": {"labels": {"mine": "yes"}}, "spec": {"node": "n0", "interfaceName": "eth0"}});
     world.put(ResourceKind::HostEndpoint, "n0-auto-hep", &user);
     world.drain(PERIOD);
-    let kept = world.get(ResourceKind::HostEndpoint, "n0-auto-hep").expect("it is there");
-    assert_eq!(kept["spec"]["interfaceName"], "eth0");
+    let stored = world.get(ResourceKind::HostEndpoint, "n0-auto-hep").expect("it is there");
+    assert_eq!(stored["spec"]["interfaceName"], "eth0");
     assert!(world.controller.problems().iter().any(|problem| problem.contains("not made by this controller")));
     world
         .store
@@ -355,43 +356,43 @@ fn an_endpoint_of_a_user_with_the_name_of_ours_stays() {
 }
 
 #[test]
-fn what_cannot_be_read_deletes_nothing() {
+fn unreadable_objects_delete_nothing() {
     let mut world = converged();
     let endpoint = |world: &World| world.get(ResourceKind::HostEndpoint, "n0-auto-hep").is_some();
-    let hear = |world: &mut World, path: &str| {
-        world.controller.observe_kept(Kept::Text { path, text: "{", revision: Revision(99) });
+    let observe = |world: &mut World, path: &str| {
+        world.controller.observe_stored(StoredEvent::Text { path, text: "{", revision: Revision(99) });
         while let Next::Job(job) = world.controller.next(world.now) {
             world.run(job);
         }
     };
-    hear(&mut world, "/calico/resources/v3/projectcalico.org/nodes/n0");
+    observe(&mut world, "/calico/resources/v3/projectcalico.org/nodes/n0");
     assert!(endpoint(&world));
-    hear(&mut world, "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default");
+    observe(&mut world, "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default");
     assert!(endpoint(&world) && !world.controller.problems().is_empty());
     // The same holds after a restart.
     world.controller = NodeController::new(Overrides::default());
     world.controller.lead();
     world.list_nodes();
     let stored = world.store.list(ResourceKind::HostEndpoint, None).expect("up").resources;
-    world.controller.observe_kept(Kept::ListBegins);
+    world.controller.observe_stored(StoredEvent::ListBegins);
     for stored in &stored {
         let (path, text) = (stored.key.path(), stored.object.to_string());
-        world.controller.observe_kept(Kept::Text { path: &path, text: &text, revision: stored.revision });
+        world.controller.observe_stored(StoredEvent::Text { path: &path, text: &text, revision: stored.revision });
     }
     let node = world.get(ResourceKind::Node, "n0").expect("it is there").to_string();
     let path = "/calico/resources/v3/projectcalico.org/nodes/n0";
-    world.controller.observe_kept(Kept::Text { path, text: &node, revision: Revision(1) });
-    hear(&mut world, "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default");
-    world.controller.observe_kept(Kept::ListEnds);
+    world.controller.observe_stored(StoredEvent::Text { path, text: &node, revision: Revision(1) });
+    observe(&mut world, "/calico/resources/v3/projectcalico.org/kubecontrollersconfigurations/default");
+    world.controller.observe_stored(StoredEvent::ListEnds);
     while let Next::Job(job) = world.controller.next(world.now) {
         world.run(job);
     }
     assert!(endpoint(&world));
     // A Kubernetes node with an unreadable name does not count as gone.
-    world.list_kept();
-    world.controller.observe(Seen::Nodes, Observed::ListBegins);
-    world.controller.observe(Seen::Nodes, Observed::Listed("{}"));
-    world.controller.observe(Seen::Nodes, Observed::ListEnds);
+    world.list_stored();
+    world.controller.observe(LiveKind::Nodes, Observed::ListBegins);
+    world.controller.observe(LiveKind::Nodes, Observed::Listed("{}"));
+    world.controller.observe(LiveKind::Nodes, Observed::ListEnds);
     world.drain(PERIOD);
     assert!(endpoint(&world) && world.get(ResourceKind::Node, "n0").is_some());
 }
@@ -399,7 +400,7 @@ fn what_cannot_be_read_deletes_nothing() {
 #[test]
 fn a_node_that_is_back_is_not_deleted() {
     let mut world = converged();
-    world.controller.observe(Seen::Nodes, Observed::Deleted { namespace: "", name: "k0" });
+    world.controller.observe(LiveKind::Nodes, Observed::Deleted { namespace: "", name: "k0" });
     while let Next::Job(job) = world.controller.next(world.now) {
         world.run(job);
     }

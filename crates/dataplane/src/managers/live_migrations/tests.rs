@@ -163,13 +163,13 @@ fn an_endpoint_that_goes_takes_its_migration_along() {
 }
 
 #[test]
-fn what_follows_a_migration_is_told_with_its_uid() {
+fn changes_after_a_migration_carry_its_uid() {
     let mut bench = Bench::default();
     bench.role(TARGET);
     bench.migrations.on_update(&id("vm"), None);
     let changes = bench.migrations.take_changes();
-    let told: Vec<_> = changes.iter().map(|change| (&*change.uid, &*change.machine, change.to)).collect();
-    assert_eq!(told, [("uid", "vm", MigrationState::Target), ("uid", "vm", MigrationState::TimeWait)]);
+    let expected: Vec<_> = changes.iter().map(|change| (&*change.uid, &*change.machine, change.to)).collect();
+    assert_eq!(expected, [("uid", "vm", MigrationState::Target), ("uid", "vm", MigrationState::TimeWait)]);
 }
 
 #[derive(Clone, Debug)]
@@ -184,7 +184,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let role = prop_oneof![1 => Just(None), 1 => Just(SOURCE), 2 => Just(TARGET)];
     prop_oneof![
-        4 => (0..3u8, role).prop_map(|(who, role)| Step::Role(who, role)),
+        4 => (0..3u8, role).prop_map(|(workload, role)| Step::Role(workload, role)),
         1 => (0..3u8).prop_map(Step::Remove),
         3 => (1..12u64).prop_map(Step::Announce),
         2 => (0..40u64).prop_map(Step::Pass),
@@ -193,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Model of an endpoint: the inputs that decide the priority of its routes, namely roles and times.
 #[derive(Clone, Default)]
-struct Told {
+struct ModelEndpoint {
     role: Option<LiveMigrationRole>,
     /// Number of the wait, while the virtual machine is expected.
     coming: Option<u64>,
@@ -202,7 +202,7 @@ struct Told {
     settles: Option<Duration>,
 }
 
-impl Told {
+impl ModelEndpoint {
     fn end(&mut self) {
         *self = Self { role: self.role, ..Self::default() };
     }
@@ -220,60 +220,60 @@ impl Told {
 
 proptest! {
     #[test]
-    fn routes_follow_what_was_told(steps in proptest::collection::vec(step(), 0..60)) {
+    fn routes_follow_the_reported_roles(steps in proptest::collection::vec(step(), 0..60)) {
         let mut migrations = LiveMigrations::default();
-        let mut model: BTreeMap<u8, Told> = BTreeMap::new();
+        let mut model: BTreeMap<u8, ModelEndpoint> = BTreeMap::new();
         let (mut now, mut waits) = (Duration::ZERO, 0);
         for step in steps {
             match step {
-                Step::Role(who, role) => {
-                    migrations.on_update(&id(&who.to_string()), Some(&fields(role, "uid")));
-                    let told = model.entry(who).or_default();
-                    if std::mem::replace(&mut told.role, role) != role {
-                        let takes_part = told.coming.is_some() || told.has_come;
+                Step::Role(workload, role) => {
+                    migrations.on_update(&id(&workload.to_string()), Some(&fields(role, "uid")));
+                    let expected = model.entry(workload).or_default();
+                    if std::mem::replace(&mut expected.role, role) != role {
+                        let takes_part = expected.coming.is_some() || expected.has_come;
                         match role {
-                            Some(LiveMigrationRole::Source) => told.end(),
-                            Some(LiveMigrationRole::Target) if !takes_part && told.settles.is_none() => {
+                            Some(LiveMigrationRole::Source) => expected.end(),
+                            Some(LiveMigrationRole::Target) if !takes_part && expected.settles.is_none() => {
                                 waits += 1;
-                                told.coming = Some(waits);
+                                expected.coming = Some(waits);
                             }
                             None if takes_part => {
-                                told.end();
-                                told.settles = Some(now + CONVERGENCE);
+                                expected.end();
+                                expected.settles = Some(now + CONVERGENCE);
                             }
                             Some(LiveMigrationRole::Target) | None => {}
                         }
                     }
                 }
-                Step::Remove(who) => {
-                    migrations.on_remove(&id(&who.to_string()));
-                    model.remove(&who);
+                Step::Remove(workload) => {
+                    migrations.on_remove(&id(&workload.to_string()));
+                    model.remove(&workload);
                 }
                 Step::Announce(wait) => {
                     migrations.on_announcement(wait);
-                    for told in model.values_mut().filter(|told| told.coming == Some(wait)) {
-                        told.coming = None;
-                        told.has_come = true;
+                    for expected in model.values_mut().filter(|expected| expected.coming == Some(wait)) {
+                        expected.coming = None;
+                        expected.has_come = true;
                     }
                 }
                 Step::Pass(seconds) => now += Duration::from_secs(seconds),
             }
             migrations.advance(now, CONVERGENCE);
-            for told in model.values_mut().filter(|told| told.settles.is_some_and(|at| at <= now)) {
-                told.end();
+            for expected in model.values_mut().filter(|expected| expected.settles.is_some_and(|at| at <= now)) {
+                expected.end();
             }
-            for who in 0..3 {
-                let told = model.get(&who).cloned().unwrap_or_default();
-                prop_assert_eq!(migrations.priority(&id(&who.to_string())), told.priority());
+            for workload in 0..3 {
+                let expected = model.get(&workload).cloned().unwrap_or_default();
+                prop_assert_eq!(migrations.priority(&id(&workload.to_string())), expected.priority());
             }
             let awaited: Vec<u64> = migrations.awaited().map(|(_, wait)| wait).collect();
-            let expected: Vec<u64> = model.values().filter_map(|told| told.coming).collect();
+            let expected: Vec<u64> = model.values().filter_map(|expected| expected.coming).collect();
             prop_assert_eq!(awaited, expected);
-            let next = model.values().filter_map(|told| told.settles).min().map(|at| at - now);
+            let next = model.values().filter_map(|expected| expected.settles).min().map(|at| at - now);
             prop_assert_eq!(migrations.next(now), next);
         }
-        for who in 0..3 {
-            migrations.on_remove(&id(&who.to_string()));
+        for workload in 0..3 {
+            migrations.on_remove(&id(&workload.to_string()));
         }
         prop_assert!(migrations.migrations.is_empty());
     }

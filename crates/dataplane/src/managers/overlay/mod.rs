@@ -17,7 +17,7 @@ use crate::device::{self, DeviceKind, Vxlan};
 use crate::links::{KnownLinks, is_workload};
 use crate::report::DeviceProblem;
 use crate::routes::{RouteClass, RouteTable, exclusive_protocol};
-use crate::tunnel_device::{DeviceSpec, TunnelDevice, Wanted};
+use crate::tunnel_device::{DesiredDevice, DeviceSpec, TunnelDevice};
 use crate::vtep_entries::VtepEntries;
 
 use cluster_routes::{ClusterRoutes, Medium, Tunnel};
@@ -25,7 +25,7 @@ use vteps::Vteps;
 
 /// Encapsulations that the pools of one family use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct PoolEncapsulations {
     vxlan: bool,
     ipip: bool,
     no_encap: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Overlay {
     vxlan_port: u16,
     programs_ipip: bool,
     /// `None` before the pools are known.
-    asked: Option<Asked>,
+    encapsulations: Option<PoolEncapsulations>,
     /// The addresses of all nodes.
     nodes: BTreeMap<Hostname, IpAddr>,
     own_vtep: Option<VtepAddresses>,
@@ -106,7 +106,7 @@ impl Overlay {
             wireguard: Family::ALL.map(|family| config.rules.wireguard.tunnel(family).interface),
             vxlan_port: config.rules.vxlan_port,
             programs_ipip: config.routes.program_ipip,
-            asked: None,
+            encapsulations: None,
             nodes: BTreeMap::new(),
             own_vtep: None,
             vteps: Vteps::default(),
@@ -136,7 +136,7 @@ impl Overlay {
 
     /// Reports whether any tunnel device is desired, or would be if its parent were known.
     pub(crate) fn has_tunnels(&self) -> bool {
-        std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_asked_for)
+        std::iter::once(&self.vxlan).chain(&self.ipip).any(TunnelDevice::is_desired_or_pending)
     }
 
     /// Sets or removes the owner and type of a network of the family.
@@ -188,12 +188,12 @@ impl Overlay {
     /// Sets the encapsulations that the pools use. Returns whether they changed.
     pub(crate) fn on_encapsulation(&mut self, encapsulation: Encapsulation) -> bool {
         let Encapsulation { ipip, vxlan, vxlan_v6, no_encap } = encapsulation;
-        let asked = match self.family {
-            Family::V4 => Asked { vxlan, ipip, no_encap },
-            Family::V6 => Asked { vxlan: vxlan_v6, ipip: false, no_encap },
+        let encapsulations = match self.family {
+            Family::V4 => PoolEncapsulations { vxlan, ipip, no_encap },
+            Family::V6 => PoolEncapsulations { vxlan: vxlan_v6, ipip: false, no_encap },
         };
-        let is_new = self.asked != Some(asked);
-        self.asked = Some(asked);
+        let is_new = self.encapsulations != Some(encapsulations);
+        self.encapsulations = Some(encapsulations);
         self.dirty |= is_new;
         self.sources_changed |= is_new;
         is_new
@@ -210,12 +210,13 @@ impl Overlay {
 
     /// Sets the tunnel parameters on which rules depend.
     pub(crate) fn configure_rules(&self, rules: &mut RulesConfig) {
-        let Some(asked) = self.asked else { return };
-        let vxlan = TunnelConfig { enabled: asked.vxlan, has_address: self.own_vtep.is_some() };
+        let Some(encapsulations) = self.encapsulations else { return };
+        let vxlan = TunnelConfig { enabled: encapsulations.vxlan, has_address: self.own_vtep.is_some() };
         match self.family {
             Family::V4 => {
                 rules.vxlan_v4 = vxlan;
-                rules.ipip = TunnelConfig { enabled: asked.ipip, has_address: self.config.ipip_address.is_some() };
+                rules.ipip =
+                    TunnelConfig { enabled: encapsulations.ipip, has_address: self.config.ipip_address.is_some() };
             }
             Family::V6 => rules.vxlan_v6 = vxlan,
         }
@@ -228,7 +229,7 @@ impl Overlay {
 
     /// Reports whether VXLAN tunnels are in use.
     pub(crate) fn uses_vxlan(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.vxlan)
+        self.encapsulations.is_some_and(|encapsulations| encapsulations.vxlan)
     }
 
     /// Returns the allowed source addresses of VXLAN packets.
@@ -238,12 +239,12 @@ impl Overlay {
 
     /// Updates the routes in the table, and the desired devices.
     pub(crate) fn complete(&mut self, links: &KnownLinks, prefixes: &[InterfaceName], table: &mut RouteTable) {
-        let Some(asked) = self.asked else { return };
+        let Some(encapsulations) = self.encapsulations else { return };
         for node in self.vteps.complete(&mut self.entries) {
             self.vxlan_routes.on_gateway(&node);
         }
         if std::mem::take(&mut self.dirty) {
-            self.place(asked, links, prefixes);
+            self.place(encapsulations, links, prefixes);
         }
         self.vxlan_routes.complete(|node| self.vteps.gateway(node), table);
         self.no_encap_routes.complete(|_| None, table);
@@ -252,33 +253,33 @@ impl Overlay {
         }
     }
 
-    fn place(&mut self, asked: Asked, links: &KnownLinks, prefixes: &[InterfaceName]) {
+    fn place(&mut self, encapsulations: PoolEncapsulations, links: &KnownLinks, prefixes: &[InterfaceName]) {
         let parent = |address: IpAddr| parent(links, prefixes, &self.wireguard, address);
         let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
         let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
 
-        self.vxlan.set(self.wanted_vxlan(asked, vxlan_parent.map(|(_, index)| index)));
-        self.vxlan_routes.set_enabled(asked.vxlan);
+        self.vxlan.set(self.desired_vxlan(encapsulations, vxlan_parent.map(|(_, index)| index)));
+        self.vxlan_routes.set_enabled(encapsulations.vxlan);
         self.vxlan_routes.set_parent(vxlan_parent.map(|(name, _)| name));
-        self.no_encap_routes.set_enabled(asked.no_encap);
+        self.no_encap_routes.set_enabled(encapsulations.no_encap);
         self.no_encap_routes.set_parent(node_parent);
-        let wanted = self.wanted_ipip(asked);
+        let desired = self.desired_ipip(encapsulations);
         if let Some(device) = &mut self.ipip {
-            device.set(wanted);
+            device.set(desired);
         }
         if let Some(routes) = &mut self.ipip_routes {
-            routes.set_enabled(asked.ipip && self.programs_ipip);
+            routes.set_enabled(encapsulations.ipip && self.programs_ipip);
             routes.set_parent(node_parent);
         }
     }
 
-    fn wanted_vxlan(&self, asked: Asked, parent: Option<u32>) -> Wanted {
-        if !asked.vxlan {
-            return Wanted::Absent;
+    fn desired_vxlan(&self, encapsulations: PoolEncapsulations, parent: Option<u32>) -> DesiredDevice {
+        if !encapsulations.vxlan {
+            return DesiredDevice::Absent;
         }
-        let Some(own) = self.own_vtep else { return Wanted::Unknown(Some(DeviceProblem::NoAddress)) };
+        let Some(own) = self.own_vtep else { return DesiredDevice::Unknown(Some(DeviceProblem::NoAddress)) };
         if parent.is_none() {
-            return Wanted::Unknown(Some(DeviceProblem::NoParent(own.parent)));
+            return DesiredDevice::Unknown(Some(DeviceProblem::NoParent(own.parent)));
         }
         let vxlan = Vxlan {
             vni: self.config.vxlan_vni,
@@ -287,7 +288,7 @@ impl Overlay {
             source: Some(own.parent),
             ..Vxlan::default()
         };
-        Wanted::Present(DeviceSpec {
+        DesiredDevice::Present(DeviceSpec {
             kind: DeviceKind::Vxlan(vxlan),
             mac: Some(own.mac),
             mtu: self.config.vxlan_mtu(self.family),
@@ -296,12 +297,12 @@ impl Overlay {
         })
     }
 
-    fn wanted_ipip(&self, asked: Asked) -> Wanted {
+    fn desired_ipip(&self, encapsulations: PoolEncapsulations) -> DesiredDevice {
         match self.config.ipip_address {
-            _ if !asked.ipip && self.config.keep_ipip_addresses => Wanted::Unknown(None),
-            _ if !asked.ipip => Wanted::Bare,
-            None => Wanted::Unknown(Some(DeviceProblem::NoAddress)),
-            address => Wanted::Present(DeviceSpec {
+            _ if !encapsulations.ipip && self.config.keep_ipip_addresses => DesiredDevice::Unknown(None),
+            _ if !encapsulations.ipip => DesiredDevice::Bare,
+            None => DesiredDevice::Unknown(Some(DeviceProblem::NoAddress)),
+            address => DesiredDevice::Present(DeviceSpec {
                 kind: DeviceKind::Ipip,
                 mac: None,
                 mtu: self.config.ipip_mtu,

@@ -31,8 +31,8 @@ impl Vteps {
             return;
         }
         if let Some(old) = old {
-            forget(&mut self.by_address, &old.tunnel, node);
-            forget(&mut self.by_mac, &old.mac, node);
+            remove_node(&mut self.by_address, &old.tunnel, node);
+            remove_node(&mut self.by_mac, &old.mac, node);
         }
         if let Some(new) = vtep {
             self.by_address.entry(new.tunnel).or_default().insert(node.clone());
@@ -70,7 +70,7 @@ impl Vteps {
     }
 }
 
-fn forget<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Hostname>>, key: &K, node: &Hostname) {
+fn remove_node<K: Ord>(index: &mut BTreeMap<K, BTreeSet<Hostname>>, key: &K, node: &Hostname) {
     if let Some(nodes) = index.get_mut(key) {
         nodes.remove(node);
         if nodes.is_empty() {

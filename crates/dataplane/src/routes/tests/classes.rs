@@ -74,7 +74,7 @@ fn the_first_class_with_a_usable_interface_has_the_route() {
 }
 
 #[test]
-fn what_is_ours_is_known_by_protocol_and_device() {
+fn own_routes_are_identified_by_protocol_and_device() {
     let mut node = Node::v4();
     node.up("eth0", 1);
     node.up(device::VXLAN_V4, 5);

@@ -37,7 +37,7 @@ fn metrics(kernel: &FakeKernel) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn a_route_stays_until_the_one_with_the_new_metric_is_there() {
+fn a_route_stays_until_its_replacement_with_the_new_metric_exists() {
     for (old, new, [before, after]) in [(Elevated, Normal, [512, 1024]), (Normal, Elevated, [1024, 512])] {
         let mut node = node(old);
         assert_eq!(metrics(&node.kernel), [(before, 7)]);
@@ -101,7 +101,7 @@ fn an_address_that_changes_hands_leaves_its_old_metric_first() {
 }
 
 #[test]
-fn what_was_wanted_once_goes_without_a_grace() {
+fn formerly_desired_routes_are_removed_without_grace_period() {
     let mut node = node(Normal);
     let stray = Route {
         key: RouteKey { metric: 0, ..foreign("10.65.0.9/32", 0, RouteProtocol::BOOT).key },

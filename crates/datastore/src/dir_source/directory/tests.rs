@@ -32,7 +32,7 @@ struct World {
     next: Cell<u64>,
     /// Interruption between two scans of one turn.
     after_scan: RefCell<Option<Interruption>>,
-    events: RefCell<Vec<(Sign, Stamp, Duration)>>,
+    events: RefCell<Vec<(FileEvent, Stamp, Duration)>>,
     /// Events by name, if they are read late or not as they happened.
     inotify: Option<RefCell<inotify::Inotify>>,
     hears: bool,
@@ -72,12 +72,12 @@ impl World {
         world
     }
 
-    fn sign(&self, path: &str, sign: Sign) {
+    fn event(&self, path: &str, event: FileEvent) {
         if let Some(inotify) = &self.inotify {
-            return inotify.borrow_mut().happens(sign, path);
+            return inotify.borrow_mut().happens(event, path);
         }
         if let Some(file) = self.files.borrow().get(Path::new(path)) {
-            self.events.borrow_mut().push((sign, file.stamp(), self.now.get()));
+            self.events.borrow_mut().push((event, file.stamp(), self.now.get()));
         }
     }
 
@@ -101,7 +101,7 @@ impl World {
         let (version, inode) = (self.version(), self.inode());
         let file = FakeFile { inode, version, text: String::new(), changed: self.now.get() };
         self.files.borrow_mut().insert(path.into(), file);
-        self.sign(path, Sign::Created);
+        self.event(path, FileEvent::Created);
     }
 
     fn change(&self, path: &str, change: impl FnOnce(&mut String)) {
@@ -110,11 +110,11 @@ impl World {
             change(&mut file.text);
             (file.version, file.changed) = (version, self.now.get());
         }
-        self.sign(path, Sign::Written);
+        self.event(path, FileEvent::Written);
     }
 
     fn close(&self, path: &str) {
-        self.sign(path, Sign::Closed);
+        self.event(path, FileEvent::Closed);
     }
 
     /// As `cat >` does.
@@ -142,7 +142,7 @@ impl World {
                 inotify.borrow_mut().renamed_from(from);
             }
             self.files.borrow_mut().insert(to.into(), FakeFile { changed: self.now.get(), ..file });
-            self.sign(to, Sign::Renamed);
+            self.event(to, FileEvent::Renamed);
         }
     }
 
@@ -153,8 +153,8 @@ impl World {
     fn look(&self) -> Turn {
         let events = self.events.take();
         let mut directory = self.directory.borrow_mut();
-        for (sign, stamp, at) in events.into_iter().filter(|_| self.hears) {
-            directory.note(sign, &stamp, at);
+        for (event, stamp, at) in events.into_iter().filter(|_| self.hears) {
+            directory.note(event, &stamp, at);
         }
         if let Some(inotify) = &self.inotify {
             inotify.borrow_mut().read(self, &mut directory);
@@ -198,7 +198,7 @@ impl FakeFile {
 }
 
 impl Disk for World {
-    fn scan(&self) -> io::Result<Found> {
+    fn scan(&self) -> io::Result<ScanResult> {
         let is_seen =
             |path: &Path| path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
         let files = self.files.borrow().iter().map(|(path, file)| (path.clone(), file.stamp())).collect::<Vec<_>>();
@@ -206,7 +206,7 @@ impl Disk for World {
         if let Some(then) = self.after_scan.take() {
             then(self);
         }
-        Ok(Found { files, closed: BTreeMap::new() })
+        Ok(ScanResult { files, closed: BTreeMap::new() })
     }
 
     fn read(&self, path: &Path) -> Result<Option<String>, ManifestError> {
@@ -232,7 +232,7 @@ fn text(tiers: &[(char, u32)]) -> String {
 }
 
 #[test]
-fn a_file_that_is_emptied_and_filled_again_keeps_what_it_holds() {
+fn a_truncated_and_rewritten_file_keeps_its_objects() {
     for hears in [true, false] {
         let world = World::with(hears, &text(&[('a', 1), ('b', 2)]));
         world.change(FILE, String::clear);
@@ -250,7 +250,7 @@ fn a_file_that_is_emptied_and_filled_again_keeps_what_it_holds() {
 }
 
 #[test]
-fn a_file_that_is_removed_and_recreated_keeps_what_it_holds() {
+fn a_removed_and_recreated_file_keeps_its_objects() {
     for hears in [true, false] {
         let world = World::with(hears, &text(&[('a', 1), ('b', 2)]));
         world.remove(FILE);
@@ -271,7 +271,7 @@ fn a_file_that_is_removed_and_recreated_keeps_what_it_holds() {
 }
 
 #[test]
-fn a_file_that_comes_back_only_to_be_removed_is_gone() {
+fn a_file_that_is_recreated_and_removed_is_deleted() {
     for hears in [true, false] {
         let world = World::with(hears, &text(&[('a', 1)]));
         world.write("z.yaml", "");
@@ -290,7 +290,7 @@ fn a_file_that_comes_back_only_to_be_removed_is_gone() {
 }
 
 #[test]
-fn a_new_file_that_is_removed_before_it_is_whole_is_forgotten() {
+fn an_incomplete_new_file_that_is_removed_is_dropped() {
     let world = World::with(true, "");
     world.create("z.yaml");
     world.look();
@@ -303,7 +303,7 @@ fn a_new_file_that_is_removed_before_it_is_whole_is_forgotten() {
 }
 
 #[test]
-fn what_stays_gone_is_gone_in_the_end() {
+fn removed_and_emptied_files_are_deleted_after_a_pause() {
     let both = text(&[('a', 1), ('b', 2)]);
     let world = World::with(true, &both);
     world.write("z.yaml", "");
@@ -354,7 +354,7 @@ fn a_file_that_is_renamed_while_it_is_written_is_waited_for() {
 }
 
 #[test]
-fn what_breaks_off_within_a_token_waits() {
+fn a_file_that_ends_within_a_token_waits() {
     let world = World::with(true, &text(&[('a', 10)]));
     let cut = text(&[('a', 10)]).trim_end().trim_end_matches('0').to_owned();
     world.write(FILE, &cut);
@@ -376,7 +376,7 @@ fn nothing_is_taken_from_a_file_that_is_open_for_writing() {
 }
 
 #[test]
-fn a_file_without_rest_is_reported_and_keeps_what_it_held() {
+fn a_file_written_without_pause_is_reported_and_keeps_its_objects() {
     let world = World::with(true, &text(&[('a', 1)]));
     for _ in 0..30 {
         world.pass(millis(500));
@@ -384,11 +384,12 @@ fn a_file_without_rest_is_reported_and_keeps_what_it_held() {
         world.look();
         assert_eq!(world.tiers(), "a1");
     }
-    let told = |world: &World| world.directory.borrow().state.problems().map(|p| p.to_string()).collect::<Vec<_>>();
-    assert_eq!(told(&world), [format!("{FILE}: {RESTLESS}")]);
+    let problems_of =
+        |world: &World| world.directory.borrow().state.problems().map(|p| p.to_string()).collect::<Vec<_>>();
+    assert_eq!(problems_of(&world), [format!("{FILE}: {RESTLESS}")]);
     world.close(FILE);
     world.look_on(AFTER);
-    assert_eq!((world.tiers().as_str(), told(&world).len()), ("a1", 0));
+    assert_eq!((world.tiers().as_str(), problems_of(&world).len()), ("a1", 0));
 }
 
 #[test]

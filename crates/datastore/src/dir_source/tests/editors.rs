@@ -26,7 +26,7 @@ fn replaced(dir: &TempDir, edit: impl FnOnce(&Path, &str) + Send) -> Duration {
             edit(dir.path(), &both(7));
             Instant::now()
         });
-        let told = loop {
+        let received = loop {
             let event = watched.next();
             assert!(!matches!(&event, Event::Problems(problems) if !problems.is_empty()), "{event:?}");
             assert!(watched.tiers.contains_key("a") && watched.tiers.contains_key("b"), "{:?}", watched.tiers);
@@ -35,7 +35,7 @@ fn replaced(dir: &TempDir, edit: impl FnOnce(&Path, &str) + Send) -> Duration {
             }
         };
         assert_eq!((watched.tiers["a"], watched.tiers["b"]), (7.0, 2.0));
-        told.saturating_duration_since(editing.join().unwrap())
+        received.saturating_duration_since(editing.join().unwrap())
     })
 }
 

@@ -24,15 +24,15 @@ fn replaced_late(events: &[(EventKind, &str)]) -> Vec<(String, bool)> {
     source.directory.settle(Settle::default());
     fs::write(at(".new"), tier("a", 2)).unwrap();
     let disk = OnDisk { root: dir.path().to_path_buf(), access: DirAccess::default() };
-    let mut heard = Heard::default();
-    let mut hear = |(kind, name): &(EventKind, &str)| {
-        heard.hear(&disk, Some(&notify::Event::new(*kind).add_path(at(name))), source.begun.elapsed());
+    let mut file_events = FileEvents::default();
+    let mut handle_event = |(kind, name): &(EventKind, &str)| {
+        file_events.handle_event(&disk, Some(&notify::Event::new(*kind).add_path(at(name))), source.begun.elapsed());
     };
-    events.iter().take(1).for_each(&mut hear);
+    events.iter().take(1).for_each(&mut handle_event);
     fs::rename(at(".new"), at("a.yaml")).unwrap();
-    events.iter().skip(1).for_each(&mut hear);
-    for (sign, stamp, at) in heard.take().0 {
-        source.directory.note(sign, &stamp, at);
+    events.iter().skip(1).for_each(&mut handle_event);
+    for (event, stamp, at) in file_events.take().0 {
+        source.directory.note(event, &stamp, at);
     }
     keys(&source.look().unwrap().updates)
 }

@@ -30,7 +30,7 @@ fn entry(name: &str, selector: &str, denies: bool) -> (String, String, bool) {
 }
 
 #[test]
-fn an_ignored_definition_closes_what_it_selects_and_an_identical_one_changes_nothing() {
+fn an_ignored_definition_closes_selected_endpoints_and_an_identical_one_changes_nothing() {
     let (counts, ignored) = (allows("p", "has(a)"), allows("p", "has(b)"));
     let both = format!("{counts}---\n{ignored}");
     for files in [
@@ -60,7 +60,7 @@ fn an_ignored_definition_closes_what_it_selects_and_an_identical_one_changes_not
 }
 
 #[test]
-fn an_unreadable_second_definition_closes_what_it_selects() {
+fn an_unreadable_second_definition_closes_selected_endpoints() {
     let broken = policy("p", "has(b)").replace("Ingress", "Inwards");
     let mut dir = Directory::default();
     dir.change(&[("a.yaml", Some(&allows("p", "has(a)"))), ("b.yaml", Some(&broken))]);
@@ -68,7 +68,7 @@ fn an_unreadable_second_definition_closes_what_it_selects() {
 }
 
 #[test]
-fn the_denial_precedes_what_the_other_definition_allows() {
+fn the_denial_precedes_the_allow_rules_of_the_other_definition() {
     let mut dir = Directory::default();
     dir.change(&[("a.yaml", Some(&allows("p", "has(a)"))), ("b.yaml", Some(&allows("p", "has(a) || has(b)")))]);
     let order = dir.state().snapshot().into_iter().find_map(|update| match update {
@@ -151,7 +151,7 @@ fn a_definition_behind_an_unreadable_document_stays_denied() {
 }
 
 #[test]
-fn a_second_definition_whose_selector_becomes_unreadable_denies_what_it_selected() {
+fn a_second_definition_with_an_unreadable_selector_denies_formerly_selected_endpoints() {
     let expected = [entry("p", "has(a)", false), entry("tortie-duplicate.p.0", "has(b)", true)];
     let [counts, ignored, unknown] = ["has(a)", "has(b)", "has("].map(|selector| allows("p", selector));
     let together = |second: &str| format!("{counts}---\n{second}");

@@ -33,7 +33,7 @@ const VERSIONS: usize = 2;
 fn manifest(object: usize, version: usize) -> String {
     let pool = |name: &str, cidr: &str| {
         format!(
-            "{{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {{name: {name}}}, spec: {{cidr: {cidr}, \
+            "{{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {{name: '{name}'}}, spec: {{cidr: {cidr}, \
              natOutgoing: {}}}}}",
             version == 1
         )
@@ -308,7 +308,7 @@ fn without_denials(snapshot: Vec<Update>) -> (Vec<String>, Vec<Update>) {
 /// Returns the problems that do not depend on earlier states. Fallbacks depend on them, and so do
 /// conflicts for a key.
 fn timeless(state: &DirState) -> Vec<InputProblem> {
-    let timeless = state.problems().filter(|problem| !problem.problem.what.starts_with("stands for the same as"));
+    let timeless = state.problems().filter(|problem| !problem.problem.message.starts_with("stands for the same as"));
     timeless.map(|problem| InputProblem { fallback: Fallback::NotNeeded, ..problem }).collect()
 }
 
@@ -325,7 +325,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
     #[test]
-    fn any_history_ends_as_the_model_and_a_fresh_reading_say(
+    fn any_history_matches_the_model_and_a_fresh_reading(
         batches in prop::collection::vec(prop::collection::vec(edit(), 1..4), 1..10),
         last in prop::collection::vec(prop::option::of(prop::collection::vec(good(), 0..4)), FILES),
     ) {

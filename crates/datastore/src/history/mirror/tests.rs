@@ -45,15 +45,15 @@ impl World {
     }
 
     /// Returns the files that result from a complete list.
-    fn news(&mut self) -> BTreeMap<String, Option<String>> {
+    fn texts(&mut self) -> BTreeMap<String, Option<String>> {
         let gone: Vec<String> = self.mirror().paths().map(str::to_owned).collect();
         let gone = gone.into_iter().map(|path| (path, None));
         gone.chain(self.held.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
     }
 
     fn take(&mut self) {
-        let news = self.news();
-        self.mirror().take(&news).unwrap();
+        let texts = self.texts();
+        self.mirror().take(&texts).unwrap();
         let newest = *self.numbers().last().unwrap();
         let held = self.held.clone();
         assert_eq!(*self.states.entry(newest).or_insert_with(|| held.clone()), held, "state {newest}");
@@ -61,11 +61,11 @@ impl World {
 
     /// As [`World::take`], but the process is killed at this point.
     fn killed(&mut self, at: Kill) {
-        let news = self.news();
+        let texts = self.texts();
         let held = self.held.clone();
         let mirror = self.mirror();
         let change = |(path, text): (&String, &Option<String>)| mirror.index.change(path, text.as_deref());
-        let changes: Vec<FileChange> = news.iter().filter_map(change).collect();
+        let changes: Vec<FileChange> = texts.iter().filter_map(change).collect();
         changes.iter().for_each(|change| mirror.keep(change).unwrap());
         let files = match at {
             Kill::AfterFiles(files) => files.min(changes.len()),
@@ -74,7 +74,7 @@ impl World {
         changes
             .iter()
             .take(files)
-            .for_each(|change| mirror.write(&change.path, news[&change.path].as_deref()).unwrap());
+            .for_each(|change| mirror.write(&change.path, texts[&change.path].as_deref()).unwrap());
         if at == Kill::AfterEntry && !changes.is_empty() {
             mirror.recorder.add(changes).unwrap();
             let newest = mirror.recorder.newest();
@@ -92,10 +92,10 @@ impl World {
 
     /// Returns the files that a rollback to a state would produce.
     fn back(&self, number: u64) -> Result<Files, RollbackError> {
-        let way = self.history().way_back_from(number, |path| Ok(self.held.get(path).cloned()))?;
-        assert_eq!(way.conflicts, []);
+        let plan = self.history().rollback_plan_from(number, |path| Ok(self.held.get(path).cloned()))?;
+        assert_eq!(plan.conflicts, []);
         let mut files = self.held.clone();
-        for file in way.files {
+        for file in plan.files {
             assert_eq!(file.now.as_ref(), files.get(&file.path));
             match file.text {
                 Some(text) => files.insert(file.path, text),
@@ -203,7 +203,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_torn_and_has_changed_is_lost_and_said_to_be() {
+fn a_torn_and_changed_entry_is_lost_and_reported() {
     let mut world = World::new(files(&[("Tier/a.yaml", "x: 0\n"), ("Tier/b.yaml", "x: 1\n")]));
     fs::write(world.file("Tier/a.yaml"), "x:").unwrap();
     world.held = files(&[("Tier/a.yaml", "x: 2\n"), ("Tier/b.yaml", "x: 2\n")]);
@@ -225,8 +225,8 @@ fn without_an_index_a_change_is_not_believed() {
         fs::remove_dir_all(world.history().directory()).unwrap();
         let newest = *world.numbers().last().unwrap();
         world.restart();
-        let way = world.history().way_back_from(newest, |path| Ok(world.held.get(path).cloned())).unwrap();
-        assert_eq!(way.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
+        let plan = world.history().rollback_plan_from(newest, |path| Ok(world.held.get(path).cloned())).unwrap();
+        assert_eq!(plan.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
     }
 }
 
@@ -240,21 +240,21 @@ fn an_entry_that_is_lost_leaves_a_gap() {
     world.mirror = Some(world.open());
     world.held = files(&[("Tier/a.yaml", "x: 3\n")]);
     world.take();
-    let way = world.history().way_back_from(1, |path| Ok(world.held.get(path).cloned())).unwrap();
-    assert_eq!(way.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
+    let plan = world.history().rollback_plan_from(1, |path| Ok(world.held.get(path).cloned())).unwrap();
+    assert_eq!(plan.conflicts, [("Tier/a.yaml".to_owned(), Conflict::Gap)]);
 }
 
 #[test]
-fn what_cannot_be_written_is_written_later() {
+fn failed_writes_are_retried() {
     let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
     let states = world.history().beside("states");
     fs::rename(&states, states.with_extension("away")).unwrap();
     world.held = files(&[("Tier/a.yaml", "x: 2\n")]);
-    let news = world.news();
-    world.mirror().take(&news).unwrap_err();
+    let texts = world.texts();
+    world.mirror().take(&texts).unwrap_err();
     world.held = files(&[("Tier/a.yaml", "x: 3\n")]);
-    let news = world.news();
-    world.mirror().take(&news).unwrap_err();
+    let texts = world.texts();
+    world.mirror().take(&texts).unwrap_err();
     fs::rename(states.with_extension("away"), &states).unwrap();
     world.take();
     assert_eq!(world.numbers(), [1, 2]);
@@ -266,8 +266,8 @@ fn the_copy_does_not_grow_without_end() {
     let mut world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));
     world.mirror().max_copy = 10;
     world.held = files(&[("Tier/a.yaml", "x: 1\n"), ("Tier/b.yaml", "x: 12\n")]);
-    let news = world.news();
-    let error = world.mirror().take(&news).unwrap_err();
+    let texts = world.texts();
+    let error = world.mirror().take(&texts).unwrap_err();
     assert_eq!(error.to_string(), "the resources would take more than 10 bytes");
     assert!(!world.file("Tier/b.yaml").exists());
     world.held = files(&[("Tier/b.yaml", "x: 12\n")]);
@@ -276,7 +276,7 @@ fn the_copy_does_not_grow_without_end() {
 }
 
 #[test]
-fn nobody_else_may_read_it() {
+fn files_are_readable_by_their_owner_only() {
     use std::os::unix::fs::MetadataExt as _;
 
     let world = World::new(files(&[("Tier/a.yaml", "x: 1\n")]));

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::{KubeConfig, KubeConfigError};
 
 #[test]
-fn what_cannot_be_used_is_told_and_a_server_is_not_asked() {
+fn unusable_configurations_are_refused_without_a_request() {
     let folder = TempDir::new().unwrap();
     let check = |text: Option<&str>| {
         let path = folder.path().join("kubeconfig");

@@ -21,7 +21,7 @@ fn watching() -> Cycle {
 }
 
 #[test]
-fn lists_first_and_watches_from_what_it_has_seen() {
+fn lists_first_and_watches_from_the_listed_version() {
     let mut cycle = cycle();
     assert_eq!(cycle.step(), Step::List);
     cycle.listed("7".into());
@@ -32,12 +32,12 @@ fn lists_first_and_watches_from_what_it_has_seen() {
 }
 
 #[test]
-fn what_has_expired_is_listed_again_but_not_without_pause() {
+fn an_expired_version_is_listed_again_after_a_pause() {
     let start = Instant::now();
     let mut cycle = cycle();
     assert_eq!(cycle.begin_list(start), Duration::ZERO);
     cycle.listed("7".into());
-    assert_eq!(cycle.watch_failed(&refused(410, "Expired"), 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.watch_failed(&refused(410, "Expired"), 1.0), (Duration::ZERO, FailureEffect::Fine));
     assert_eq!(cycle.step(), Step::List);
     assert_eq!(cycle.begin_list(start + Duration::from_millis(100)), Duration::from_millis(400));
     assert_eq!(cycle.begin_list(start + Duration::from_millis(500)), Duration::from_millis(500));
@@ -49,8 +49,8 @@ fn a_server_that_is_away_is_asked_for_the_same_version_for_ever() {
     let mut cycle = watching();
     let mut last = Duration::ZERO;
     for _ in 0..100 {
-        let (pause, verdict) = cycle.watch_failed(&away(), 1.0);
-        assert_eq!((verdict, cycle.step()), (Verdict::Unavailable, Step::Compare("7".into())));
+        let (pause, effect) = cycle.watch_failed(&away(), 1.0);
+        assert_eq!((effect, cycle.step()), (FailureEffect::Unavailable, Step::Compare("7".into())));
         assert!(pause >= last && pause <= Duration::from_secs(30));
         last = pause;
     }
@@ -66,14 +66,17 @@ fn a_server_that_is_back_is_asked_soon_and_believed_late_that_roles_allow_nothin
         let _ = cycle.watch_failed(&away(), 1.0);
     }
     let forbidden = refused(403, "Forbidden");
-    for (pause, verdict) in
-        [(500, Verdict::Fine), (1000, Verdict::Fine), (2000, Verdict::Fine), (4000, Verdict::Unavailable)]
-    {
-        assert_eq!(cycle.watch_failed(&forbidden, 1.0), (Duration::from_millis(pause), verdict));
+    for (pause, effect) in [
+        (500, FailureEffect::Fine),
+        (1000, FailureEffect::Fine),
+        (2000, FailureEffect::Fine),
+        (4000, FailureEffect::Unavailable),
+    ] {
+        assert_eq!(cycle.watch_failed(&forbidden, 1.0), (Duration::from_millis(pause), effect));
     }
     // A refusal by a server that was reachable counts.
     cycle.progressed("8");
-    assert_eq!(cycle.watch_failed(&forbidden, 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.watch_failed(&forbidden, 1.0).1, FailureEffect::Unavailable);
 }
 
 #[test]
@@ -93,7 +96,7 @@ fn a_watch_that_fails_again_and_again_is_given_up() {
 }
 
 #[test]
-fn a_wish_for_a_pause_is_granted_within_reason() {
+fn a_retry_after_is_honoured_up_to_a_bound() {
     let mut cycle = cycle();
     let wish = |seconds| ApiError::Status {
         code: 429,
@@ -101,7 +104,7 @@ fn a_wish_for_a_pause_is_granted_within_reason() {
         message: String::new(),
         retry_after: Some(Duration::from_secs(seconds)),
     };
-    assert_eq!(cycle.list_failed(&wish(7), false, 1.0), (Duration::from_secs(7), Verdict::Unavailable));
+    assert_eq!(cycle.list_failed(&wish(7), false, 1.0), (Duration::from_secs(7), FailureEffect::Unavailable));
     assert_eq!(cycle.list_failed(&wish(0), false, 1.0).0, Duration::from_secs(1));
     assert_eq!(cycle.list_failed(&wish(100_000), false, 1.0).0, Duration::from_secs(120));
 }
@@ -111,26 +114,26 @@ fn pages_that_expire_are_given_up_for_the_whole() {
     let mut cycle = cycle();
     let expired = refused(410, "Expired");
     assert_eq!(cycle.page(), Some(500));
-    assert_eq!(cycle.list_failed(&expired, true, 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.list_failed(&expired, true, 1.0), (Duration::ZERO, FailureEffect::Fine));
     assert_eq!(cycle.page(), Some(500));
-    assert_eq!(cycle.list_failed(&expired, true, 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.list_failed(&expired, true, 1.0), (Duration::ZERO, FailureEffect::Fine));
     assert_eq!(cycle.page(), None);
     cycle.listed("3".into());
     assert_eq!(cycle.page(), Some(500));
 }
 
 #[test]
-fn kinds_that_are_not_there_are_looked_for_seldom() {
+fn absent_kinds_are_looked_for_seldom() {
     let mut cycle = cycle();
     let missing = refused(404, "NotFound");
-    assert_eq!(cycle.list_failed(&missing, false, 1.0), (Duration::from_secs(10), Verdict::NotInstalled));
+    assert_eq!(cycle.list_failed(&missing, false, 1.0), (Duration::from_secs(10), FailureEffect::NotInstalled));
     for _ in 0..10 {
         let _ = cycle.list_failed(&missing, false, 1.0);
     }
-    assert_eq!(cycle.list_failed(&missing, false, 1.0), (Duration::from_secs(300), Verdict::NotInstalled));
+    assert_eq!(cycle.list_failed(&missing, false, 1.0), (Duration::from_secs(300), FailureEffect::NotInstalled));
     // The kind may have been removed, so a list follows.
     let mut cycle = watching();
-    assert_eq!(cycle.watch_failed(&missing, 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.watch_failed(&missing, 1.0), (Duration::ZERO, FailureEffect::Fine));
     assert_eq!(cycle.step(), Step::List);
 }
 
@@ -138,10 +141,10 @@ fn kinds_that_are_not_there_are_looked_for_seldom() {
 fn a_silent_watch_is_repeated_at_once_and_then_is_a_failure() {
     let mut cycle = watching();
     let silent = ApiError::Silent(Duration::from_secs(150));
-    assert_eq!(cycle.watch_failed(&silent, 1.0), (Duration::ZERO, Verdict::Fine));
+    assert_eq!(cycle.watch_failed(&silent, 1.0), (Duration::ZERO, FailureEffect::Fine));
     assert_eq!(cycle.step(), Step::Compare("7".into()));
     assert!(!cycle.compared("7") && cycle.step() == Step::Watch("7".into()));
-    assert_eq!(cycle.watch_failed(&silent, 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.watch_failed(&silent, 1.0).1, FailureEffect::Unavailable);
     assert!(!cycle.compared("12") && cycle.step() == Step::Watch("7".into()));
 }
 
@@ -151,7 +154,7 @@ fn a_server_that_has_gone_back_is_listed_again() {
     // The server sends nothing for versions that it has not reached, and does not report that.
     assert_eq!(cycle.watch_ended(Duration::from_secs(300), false, 1.0), Duration::ZERO);
     assert_eq!(cycle.step(), Step::Compare("7".into()));
-    assert_eq!(cycle.compare_failed(&away(), 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.compare_failed(&away(), 1.0).1, FailureEffect::Unavailable);
     assert_eq!(cycle.step(), Step::Compare("7".into()), "it is not known yet");
     assert!(cycle.compared("6") && cycle.step() == Step::List);
     cycle.listed("6".into());
@@ -163,7 +166,7 @@ fn a_server_that_has_gone_back_is_listed_again() {
         assert!(!cycle.compared(newest) && cycle.step() == Step::Watch("6".into()), "{newest}");
     }
     let _ = cycle.watch_ended(Duration::from_secs(300), false, 1.0);
-    assert_eq!(cycle.compare_failed(&refused(403, "Forbidden"), 1.0).1, Verdict::Unavailable);
+    assert_eq!(cycle.compare_failed(&refused(403, "Forbidden"), 1.0).1, FailureEffect::Unavailable);
     assert_eq!(cycle.step(), Step::Watch("6".into()));
 }
 
@@ -176,11 +179,14 @@ fn a_server_that_ends_watches_at_once_is_not_asked_without_pause() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_read_every_now_and_then() {
+fn unwatchable_kinds_are_listed_periodically() {
     let mut cycle = cycle();
     assert_eq!(cycle.listed(String::new()), Duration::from_secs(5));
     assert_eq!(cycle.step(), Step::List);
     let mut cycle = watching();
-    assert_eq!(cycle.watch_failed(&refused(405, "MethodNotAllowed"), 1.0), (Duration::from_secs(5), Verdict::Fine));
+    assert_eq!(
+        cycle.watch_failed(&refused(405, "MethodNotAllowed"), 1.0),
+        (Duration::from_secs(5), FailureEffect::Fine)
+    );
     assert_eq!(cycle.step(), Step::List);
 }

@@ -42,7 +42,7 @@ fn items_are_cut_out_of_lists_wherever_they_are() {
 }
 
 #[test]
-fn lists_say_first_what_their_items_are() {
+fn lists_begin_with_the_kind_of_their_items() {
     let mut reader = ListItems::default();
     let mut bytes: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{"a":{}},"items":[{"metadata":{}},"#;
     assert!(reader.take(&mut bytes).unwrap().is_some());
@@ -54,7 +54,7 @@ fn lists_say_first_what_their_items_are() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn a_response_without_a_list_is_refused() {
     for text in [
         "",
         "[]",

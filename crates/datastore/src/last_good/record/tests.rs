@@ -24,7 +24,7 @@ fn after(texts: &[String]) -> Record {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_records_are_read_back() {
     for texts in [vec![], vec![policy("p", "has(a)"), policy("p", "has(")], vec!["\u{0}\u{1f}\u{fffd}\n\"".into()]] {
         let record = after(&texts);
         assert_eq!(Record::parse(&record.encode()), Ok(record));
@@ -32,7 +32,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn what_was_not_written_is_refused() {
+fn altered_records_are_refused() {
     let bytes = after(&[policy("p", "has(a)"), policy("p", "has(")]).encode();
     for length in 0..bytes.len() {
         assert!(Record::parse(&bytes[..length]).is_err(), "{length}");
@@ -51,7 +51,7 @@ fn what_was_not_written_is_refused() {
 }
 
 #[test]
-fn records_of_earlier_versions_keep_what_is_unreadable() {
+fn records_of_earlier_versions_keep_unreadable_documents() {
     let Record { path, text, hidden, .. } = after(&[policy("p", "has(a)"), "{]".into()]);
     let body = json!({"path": path, "text": text, "kept": hidden, "closed": []});
     let record = Record::parse(&Record::sealed(&body.to_string())).unwrap();
@@ -79,7 +79,7 @@ fn text() -> impl Strategy<Value = String> {
         1 => Just("{]\n".to_owned()),
         1 => Just("{apiVersion: v1, kind: Namespace, metadata: {}}\n".to_owned()),
         1 => "[vw]".prop_map(|value| {
-            format!("{{apiVersion: v1, kind: NamespaceList, items: [{{metadata: {{name: n, labels: {{l: {value}}}}}}}]}}\n")
+            format!("{{apiVersion: v1, kind: NamespaceList, items: [{{metadata: {{name: ns, labels: {{l: {value}}}}}}}]}}\n")
         }),
     ];
     prop::collection::vec(document, 0..4).prop_map(|documents| documents.join("---\n"))
@@ -91,7 +91,7 @@ proptest! {
     /// However often the program restarts, with any content of the file, it continues in the same
     /// state.
     #[test]
-    fn a_restart_leads_to_what_was_in_force_before_it(texts in prop::collection::vec(text(), 1..6), last in text()) {
+    fn a_restart_restores_the_state_that_was_in_force(texts in prop::collection::vec(text(), 1..6), last in text()) {
         let path = PathBuf::from(NAME);
         let new = || {
             let mut state = DirState::new(Options::default()).close_unknown();
@@ -126,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_tolerated_stays_so_and_what_was_closed_stays_closed() {
+fn tolerated_documents_stay_tolerated_and_closed_ones_closed() {
     let path = PathBuf::from(NAME);
     for (complete, fallback) in [(true, Fallback::Tolerated), (false, Fallback::Closed)] {
         let mut state = DirState::new(Options::default()).close_unknown();

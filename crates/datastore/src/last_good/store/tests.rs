@@ -42,7 +42,7 @@ fn records_are_there_again_for_the_same_directory_and_node_only() {
 }
 
 #[test]
-fn what_is_no_record_of_ours_is_ignored_and_named() {
+fn foreign_files_are_ignored_and_named() {
     let state = TempDir::new().unwrap();
     let store = open(&state, "/etc/a");
     let names = ["torn", "changed", "writable", "moved", "link", "good"];
@@ -109,7 +109,7 @@ fn the_oldest_of_other_datastores_make_room() {
 }
 
 #[test]
-fn a_writer_catches_up_and_writes_only_what_differs() {
+fn a_writer_catches_up_and_writes_only_differences() {
     let state = TempDir::new().unwrap();
     let store = open(&state, "/etc/a");
     let until = |done: &dyn Fn() -> bool| {
@@ -121,23 +121,23 @@ fn a_writer_catches_up_and_writes_only_what_differs() {
     };
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a}}\n";
     let writer = Writer::start(open(&state, "/etc/a"), tortie_resources::manifest::Options::default(), None).unwrap();
-    let tell = |path: &str, change| writer.tell([(path.to_owned(), change)]);
+    let enqueue = |path: &str, change| writer.enqueue([(path.to_owned(), change)]);
     let taken = |text: &str| Change::Taken(text.into(), std::collections::BTreeSet::new());
-    tell("a.yaml", taken(namespace));
-    tell("a.yaml", taken("{]"));
-    tell("b.yaml", Change::Unreadable(std::collections::BTreeSet::new()));
+    enqueue("a.yaml", taken(namespace));
+    enqueue("a.yaml", taken("{]"));
+    enqueue("b.yaml", Change::Unreadable(std::collections::BTreeSet::new()));
     until(&|| store.get("b.yaml").is_some() && store.get("a.yaml").is_some_and(|record| record.text == "{]"));
     assert_eq!(store.get("a.yaml").unwrap().hidden.len(), 1);
     let inode = fs::metadata(store.place("a.yaml")).unwrap().ino();
-    tell("a.yaml", taken("{]"));
-    tell("b.yaml", Change::Gone);
+    enqueue("a.yaml", taken("{]"));
+    enqueue("b.yaml", Change::Gone);
     until(&|| store.get("b.yaml").is_none());
     assert_eq!(fs::metadata(store.place("a.yaml")).unwrap().ino(), inode);
     // This simulates a full disk; the next change retries.
     fs::rename(&store.folder, state.path().join("away")).unwrap();
-    tell("a.yaml", taken(namespace));
+    enqueue("a.yaml", taken(namespace));
     std::thread::sleep(std::time::Duration::from_millis(50));
     fs::rename(state.path().join("away"), &store.folder).unwrap();
-    tell("a.yaml", taken("# none\n"));
+    enqueue("a.yaml", taken("# none\n"));
     until(&|| store.get("a.yaml").is_some_and(|record| record.text == "# none\n"));
 }

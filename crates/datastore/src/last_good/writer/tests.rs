@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::history::{Back, Conflict, FileChange, History, HistoryEntry, Origin, RollbackError, WayBack};
+use crate::history::{Conflict, FileChange, FileRollback, History, HistoryEntry, Origin, RollbackError, RollbackPlan};
 use crate::state_file::{put, seal};
 
 const KEEP: usize = 4;
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// Returns the changes that a source finds in the directory.
-    fn news(&self) -> BTreeMap<String, Vec<Change>> {
+    fn changes(&self) -> BTreeMap<String, Vec<Change>> {
         let now = self.found();
         let gone = self.taken.keys().filter(|path| !now.contains_key(*path));
         let gone = gone.map(|path| (path.clone(), vec![Change::Gone]));
@@ -78,7 +78,7 @@ impl World {
     }
 
     fn take(&mut self, work: &mut Work) {
-        work.take(self.news());
+        work.take(self.changes());
         self.taken = self.found();
     }
 
@@ -90,11 +90,11 @@ impl World {
         self.history().entries().unwrap().iter().map(|entry| entry.number).collect()
     }
 
-    fn roll_back(&self, number: u64) -> WayBack {
-        let way = self.history().way_back(number).unwrap();
-        assert_eq!(way.conflicts, []);
-        self.history().go_back(&way).unwrap();
-        way
+    fn roll_back(&self, number: u64) -> RollbackPlan {
+        let plan = self.history().rollback_plan(number).unwrap();
+        assert_eq!(plan.conflicts, []);
+        self.history().roll_back(&plan).unwrap();
+        plan
     }
 }
 
@@ -132,10 +132,10 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 /// Does the part of [`Work::take`] that an agent completes before it is killed.
-fn killed(work: &Work, news: BTreeMap<String, Vec<Change>>, with_entry: bool) {
+fn killed(work: &Work, changes: BTreeMap<String, Vec<Change>>, with_entry: bool) {
     let history = work.history.as_ref().unwrap();
     let mut kept = Vec::new();
-    for (path, changes) in news {
+    for (path, changes) in changes {
         let before = work.store.get(&path);
         let record = after(before.clone(), &path, changes, &work.options);
         let text = |record: &Option<Record>| record.as_ref().map(|record| record.text.clone());
@@ -170,7 +170,7 @@ proptest! {
                 Event::KilledAfterTheEntry(ref files) | Event::KilledBeforeTheEntry(ref files) if !world.numbers().is_empty() => {
                     let with_entry = matches!(event, Event::KilledAfterTheEntry(_));
                     world.write(files);
-                    killed(&work, world.news(), with_entry);
+                    killed(&work, world.changes(), with_entry);
                     work = world.work();
                     world.take(&mut work);
                 }
@@ -202,7 +202,7 @@ proptest! {
 }
 
 #[test]
-fn entries_tell_what_changed() {
+fn entries_name_the_changed_files() {
     let mut world = World::new();
     world.write(&files(&[("a.yaml", "x: 1\n"), ("b.yaml", "{}\n")]));
     let mut work = world.work();
@@ -214,7 +214,7 @@ fn entries_tell_what_changed() {
     let history = world.history();
     let [first, second] = &history.entries().unwrap()[..] else { panic!() };
     assert_eq!((first.number, &first.changes[..], second.number), (1, &[][..], 2));
-    let told: Vec<_> = second
+    let changed: Vec<_> = second
         .changes
         .iter()
         .map(|change| {
@@ -223,11 +223,11 @@ fn entries_tell_what_changed() {
         })
         .collect();
     let (one, two, empty) = (Some("x: 1\n".to_owned()), Some("x: 2\n".to_owned()), Some("{}\n".to_owned()));
-    assert_eq!(told, [("a.yaml", one, two), ("b.yaml", empty.clone(), None), ("sub/c.yaml", None, empty)]);
+    assert_eq!(changed, [("a.yaml", one, two), ("b.yaml", empty.clone(), None), ("sub/c.yaml", None, empty)]);
 }
 
 #[test]
-fn what_the_history_does_not_know_is_not_lost_by_mistake() {
+fn a_rollback_reports_unrecorded_changes() {
     let mut world = World::new();
     let mut work = world.work();
     for text in ["x: 1\n", "x: 2\n", "x: 3\n"] {
@@ -237,12 +237,12 @@ fn what_the_history_does_not_know_is_not_lost_by_mistake() {
     fs::write(world.directory().join("a.yaml"), "x: mine\n").unwrap();
     fs::write(world.directory().join("other.yaml"), "x: other\n").unwrap();
     let history = world.history();
-    let way = history.way_back(1).unwrap();
-    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Unknown)]);
-    history.go_back(&way).unwrap();
+    let plan = history.rollback_plan(1).unwrap();
+    assert_eq!(plan.conflicts, [("a.yaml".to_owned(), Conflict::Unknown)]);
+    history.roll_back(&plan).unwrap();
     assert_eq!(world.found(), files(&[("a.yaml", "x: 1\n"), ("other.yaml", "x: other\n")]));
 
-    let error = history.way_back(9).unwrap_err();
+    let error = history.rollback_plan(9).unwrap_err();
     assert_eq!(error.to_string(), "state 9 is not kept; there are 1 to 3");
 }
 
@@ -251,7 +251,7 @@ fn only_folder(world: &World) -> PathBuf {
 }
 
 #[test]
-fn what_is_damaged_is_noticed() {
+fn damage_is_detected() {
     let mut world = World::new();
     let mut work = world.work();
     for text in ["x: 1\n", "x: 2\n", "x: 3\n"] {
@@ -263,15 +263,15 @@ fn what_is_damaged_is_noticed() {
     let whole = fs::read(&entry).unwrap();
     fs::write(&entry, &whole[..whole.len() - 3]).unwrap();
     // A file that only the lost entry changed would stay as it is now.
-    let way = world.history().way_back(1).unwrap();
-    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+    let plan = world.history().rollback_plan(1).unwrap();
+    assert_eq!(plan.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
     fs::write(&entry, whole).unwrap();
-    assert_eq!(world.history().way_back(1).unwrap().conflicts, []);
+    assert_eq!(world.history().rollback_plan(1).unwrap().conflicts, []);
 
     for text in fs::read_dir(folder.join("texts")).unwrap() {
         fs::write(text.unwrap().path(), "x: forged\n").unwrap();
     }
-    assert!(matches!(world.history().way_back(1), Err(RollbackError::NoText { .. })));
+    assert!(matches!(world.history().rollback_plan(1), Err(RollbackError::NoText { .. })));
 }
 
 #[test]
@@ -315,10 +315,10 @@ fn a_state_that_could_not_be_kept_leaves_a_gap() {
     fs::rename(states.with_extension("away"), &states).unwrap();
     write(&mut world, "x: 3\n");
     assert_eq!(world.numbers(), [1, 2]);
-    let way = world.history().way_back(1).unwrap();
-    assert_eq!(way.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
-    let back = Back { path: "a.yaml".into(), now: Some("x: 3\n".into()), text: Some("x: 2\n".into()) };
-    assert_eq!(way.files, [back]);
+    let plan = world.history().rollback_plan(1).unwrap();
+    assert_eq!(plan.conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+    let back = FileRollback { path: "a.yaml".into(), now: Some("x: 3\n".into()), text: Some("x: 2\n".into()) };
+    assert_eq!(plan.files, [back]);
 }
 
 #[test]
@@ -335,11 +335,11 @@ fn a_record_that_is_torn_is_not_taken_for_none() {
     world.write(&files(&[("a.yaml", "x: 2\n")]));
     world.take(&mut work);
     // It would be removed, as if it had not existed.
-    assert_eq!(world.history().way_back(1).unwrap().conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
+    assert_eq!(world.history().rollback_plan(1).unwrap().conflicts, [("a.yaml".to_owned(), Conflict::Gap)]);
 }
 
 #[test]
-fn links_are_left_to_those_who_look_after_them() {
+fn a_rollback_refuses_links() {
     let mut world = World::new();
     let mut work = world.work();
     for text in ["x: 1\n", "x: 2\n"] {
@@ -351,8 +351,8 @@ fn links_are_left_to_those_who_look_after_them() {
     fs::remove_file(world.directory().join("b.yaml")).unwrap();
     std::os::unix::fs::symlink(&real, world.directory().join("b.yaml")).unwrap();
     let history = world.history();
-    let way = history.way_back(1).unwrap();
-    assert!(matches!(history.go_back(&way), Err(RollbackError::Link { .. })));
+    let plan = history.rollback_plan(1).unwrap();
+    assert!(matches!(history.roll_back(&plan), Err(RollbackError::Link { .. })));
     assert_eq!(fs::read_to_string(real).unwrap(), "x: 2\n");
 }
 
@@ -370,14 +370,14 @@ fn a_single_file_and_its_mode() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
     fs::set_permissions(&file, mode).unwrap();
     let history = History::find(&state, None).unwrap();
-    history.go_back(&history.way_back(1).unwrap()).unwrap();
+    history.roll_back(&history.rollback_plan(1).unwrap()).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "x: 1\n");
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o640);
 }
 
 #[test]
-fn only_what_fits_is_kept() {
+fn only_texts_that_fit_are_kept() {
     let world = World::new();
     let mut world = world;
     let mut work = world.work();

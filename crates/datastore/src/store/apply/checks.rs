@@ -50,7 +50,7 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
         let tier = ResourceKey::new(ResourceKind::Tier, "", name)
             .map_err(|_| refused(key, format!("spec.tier: `{name}` is not the name of a tier")))?;
         // Every cluster has the built-in tiers, also before they are stored.
-        if built_in_tier(name).is_none() && !is_there(store, &tier)? {
+        if built_in_tier(name).is_none() && !exists(store, &tier)? {
             return Err(refused(key, format!("spec.tier: there is no tier `{name}`")));
         }
     }
@@ -58,7 +58,7 @@ pub(super) fn check(store: &dyn ResourceStore, key: &ResourceKey, object: &Value
 }
 
 /// Reports whether a resource exists, readable or not.
-fn is_there(store: &dyn ResourceStore, key: &ResourceKey) -> Result<bool, StoreError> {
+fn exists(store: &dyn ResourceStore, key: &ResourceKey) -> Result<bool, StoreError> {
     match store.get(key) {
         Ok(_) | Err(StoreError::Unreadable { .. }) => Ok(true),
         Err(StoreError::NotFound(_)) => Ok(false),
@@ -75,7 +75,7 @@ fn check_filters(store: &dyn ResourceStore, key: &ResourceKey, spec: &Map<String
     for filter in spec.get("filters").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
         let missing = || refused(key, format!("spec.filters: there is no BGPFilter `{filter}`"));
         let filter = ResourceKey::new(ResourceKind::BgpFilter, "", filter).map_err(|_| missing())?;
-        if !is_there(store, &filter)? {
+        if !exists(store, &filter)? {
             return Err(missing());
         }
     }

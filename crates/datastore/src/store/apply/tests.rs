@@ -65,7 +65,7 @@ fn applying_twice_changes_nothing() {
 }
 
 #[test]
-fn somebody_else_may_be_faster() {
+fn an_overtaken_write_is_retried() {
     let store = ready();
     let set = key(ResourceKind::NetworkSet, "a");
     let nets = |net: &str| object(json!({"nets": [net]}));
@@ -82,7 +82,7 @@ fn somebody_else_may_be_faster() {
 }
 
 #[test]
-fn what_is_gone_is_not_made_again_from_a_version_of_it() {
+fn a_deleted_object_is_not_recreated_from_its_version() {
     let store = ready();
     let set = key(ResourceKind::NetworkSet, "a");
     apply(&store, &set, &object(json!({"nets": ["10.0.0.0/8"]}))).expect("applied");
@@ -103,7 +103,7 @@ fn what_is_gone_is_not_made_again_from_a_version_of_it() {
 }
 
 #[test]
-fn what_is_there_is_replaced_and_what_is_not_is_created() {
+fn existing_objects_are_replaced_and_absent_ones_created() {
     let store = ready();
     let set = key(ResourceKind::NetworkSet, "a");
     let nets = |net: &str| object(json!({"nets": [net]}));
@@ -162,7 +162,7 @@ fn tiers_have_rules() {
 }
 
 #[test]
-fn some_things_are_not_for_people() {
+fn objects_of_the_system_are_read_only() {
     let store = ready();
     for key in
         [key(ResourceKind::ClusterInformation, "default"), key(ResourceKind::Profile, "projectcalico-default-allow")]
@@ -190,7 +190,7 @@ fn pools_have_rules() {
 }
 
 #[test]
-fn what_is_created_has_the_metadata_that_people_choose() {
+fn created_objects_have_the_metadata_of_the_user() {
     let store = ready();
     let set = key(ResourceKind::NetworkSet, "a");
     let metadata = json!({"uid": "mine", "finalizers": ["x"], "labels": {"a": "b"}, "annotations": {"c": "d"}});
@@ -202,7 +202,7 @@ fn what_is_created_has_the_metadata_that_people_choose() {
 }
 
 #[test]
-fn endpoints_are_called_as_they_say() {
+fn names_of_endpoints_match_their_fields() {
     let store = ready();
     let spec = |node: &str| object(json!({"orchestrator": "k8s", "node": node, "pod": "web-0", "endpoint": "eth0"}));
     let endpoint = key(ResourceKind::WorkloadEndpoint, "n1-k8s-web--0-eth0");

@@ -77,12 +77,12 @@ fn located(place: impl Into<String>, cause: Cause) -> Cause {
 /// The error of etcd, or [`Failure::Lost`] after `limit`.
 pub async fn within<T>(
     limit: Duration,
-    what: &str,
+    operation: &str,
     call: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, Failure> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(Failure::from),
-        Err(_) => Err(Failure::Lost(format!("{what}: no answer within {} s", limit.as_secs_f64()).into())),
+        Err(_) => Err(Failure::Lost(format!("{operation}: no answer within {} s", limit.as_secs_f64()).into())),
     }
 }
 

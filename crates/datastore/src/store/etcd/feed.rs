@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// Event of an [`EtcdFeed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum EtcdEvent {
     /// All texts follow, perhaps again.
     ListBegins,
     /// A text of the list.
@@ -48,7 +48,7 @@ pub struct EtcdFeed {
     config: EtcdConfig,
     prefixes: Vec<String>,
     runtime: Runtime,
-    heard: VecDeque<Heard>,
+    events: VecDeque<EtcdEvent>,
     stream: Option<WatchStream>,
     /// Earliest time of the next attempt.
     paused: Option<Instant>,
@@ -79,7 +79,7 @@ impl EtcdFeed {
             config,
             prefixes,
             runtime,
-            heard: VecDeque::new(),
+            events: VecDeque::new(),
             stream: None,
             paused: None,
             pause,
@@ -90,20 +90,20 @@ impl EtcdFeed {
     }
 
     /// Returns the next event; `None` if there is none within `patience`.
-    pub fn next(&mut self, patience: Duration) -> Option<Heard> {
-        if self.heard.is_empty()
-            && let Err(failure) = self.hear(patience)
+    pub fn next(&mut self, patience: Duration) -> Option<EtcdEvent> {
+        if self.events.is_empty()
+            && let Err(failure) = self.receive(patience)
         {
             self.stream = None;
             self.turn = self.turn.wrapping_add(1);
             self.paused = Some(Instant::now() + self.pause);
             self.pause = (self.pause * 2).min(self.config.pace.longest_pause);
-            self.heard.push_back(Heard::Unavailable(with_causes(&failure)));
+            self.events.push_back(EtcdEvent::Unavailable(with_causes(&failure)));
         }
-        self.heard.pop_front()
+        self.events.pop_front()
     }
 
-    fn hear(&mut self, patience: Duration) -> Result<(), Failure> {
+    fn receive(&mut self, patience: Duration) -> Result<(), Failure> {
         if let Some(until) = self.paused {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(patience));
@@ -114,13 +114,13 @@ impl EtcdFeed {
         }
         let Some(mut stream) = self.stream.take() else {
             let (config, prefixes, turn) = (&self.config, &self.prefixes, self.turn);
-            let (stream, heard) = self.runtime.block_on(async {
+            let (stream, events) = self.runtime.block_on(async {
                 let (client, _) = connect(config, turn).await?;
                 list_and_watch(&client, config, prefixes).await
             })?;
-            self.heard.extend(heard);
+            self.events.extend(events);
             self.stream = Some(stream);
-            self.listened();
+            self.note_answer();
             return Ok(());
         };
         let waited = self.runtime.block_on(async { tokio::time::timeout(patience, stream.message()).await });
@@ -128,7 +128,7 @@ impl EtcdFeed {
             Ok(message) => {
                 let message = message?.ok_or_else(|| Failure::Lost("the watch has ended".into()))?;
                 self.take(&message)?;
-                self.listened();
+                self.note_answer();
                 self.pause = self.config.pace.shortest_pause;
             }
             Err(_) if Instant::now() < self.silent_at => {}
@@ -143,7 +143,7 @@ impl EtcdFeed {
         Ok(())
     }
 
-    fn listened(&mut self) {
+    fn note_answer(&mut self) {
         self.silent_at = Instant::now() + SILENCE;
         self.asked = false;
     }
@@ -159,9 +159,9 @@ impl EtcdFeed {
             // A key that is not text is not Calico's.
             let Some(text) = stored_text(&self.config.key_prefix, kv) else { continue };
             // A deleted key has version 0.
-            self.heard.push_back(match kv.version() {
-                0 => Heard::Deleted { path: text.path, revision: text.revision },
-                _ => Heard::Changed(text),
+            self.events.push_back(match kv.version() {
+                0 => EtcdEvent::Deleted { path: text.path, revision: text.revision },
+                _ => EtcdEvent::Changed(text),
             });
         }
         Ok(())
@@ -173,18 +173,18 @@ async fn list_and_watch(
     client: &Client,
     config: &EtcdConfig,
     prefixes: &[String],
-) -> Result<(WatchStream, Vec<Heard>), Failure> {
-    let mut heard = vec![Heard::ListBegins];
+) -> Result<(WatchStream, Vec<EtcdEvent>), Failure> {
+    let mut events = vec![EtcdEvent::ListBegins];
     let mut revision = 0;
     for prefix in prefixes {
         let prefix = format!("{}{prefix}", config.key_prefix);
         let mut pages = Pages::new(client.kv_client(), &prefix, revision, config.pace.request);
         while let Some(page) = pages.next().await? {
-            heard.extend(page.iter().filter_map(|kv| stored_text(&config.key_prefix, kv)).map(Heard::Listed));
+            events.extend(page.iter().filter_map(|kv| stored_text(&config.key_prefix, kv)).map(EtcdEvent::Listed));
         }
         revision = pages.revision();
     }
-    heard.push(Heard::ListEnds(Revision(revision)));
+    events.push(EtcdEvent::ListEnds(Revision(revision)));
     let mut watcher = client.watch_client().max_decoding_message_size(MAX_ANSWER);
     let mut stream: Option<WatchStream> = None;
     for prefix in prefixes {
@@ -197,5 +197,5 @@ async fn list_and_watch(
         }
     }
     let stream = stream.ok_or_else(|| Failure::Refused("there is nothing to watch".into()))?;
-    Ok((stream, heard))
+    Ok((stream, events))
 }

@@ -11,5 +11,5 @@ mod range;
 mod store;
 
 pub use config::{EtcdConfig, EtcdConfigError, EtcdPace, Password};
-pub use feed::{EtcdFeed, Heard};
+pub use feed::{EtcdEvent, EtcdFeed};
 pub use store::EtcdStore;

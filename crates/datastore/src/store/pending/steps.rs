@@ -22,7 +22,7 @@ const TRIES: usize = 5;
 #[non_exhaustive]
 pub enum CarryOutError {
     /// Another change is neither confirmed nor rolled back.
-    #[error("a change by {} waits to be confirmed or rolled back", .0.by)]
+    #[error("a change by {} is neither confirmed nor rolled back yet (see `tortie confirm`)", .0.by)]
     Pending(Box<PendingChange>),
     /// It cannot be stored, so nothing was written.
     #[error(transparent)]

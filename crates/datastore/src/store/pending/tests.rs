@@ -344,7 +344,7 @@ fn a_second_one_is_refused_until_the_first_is_settled() {
 }
 
 #[test]
-fn a_write_that_fails_takes_the_others_back() {
+fn a_failed_write_rolls_back_the_others() {
     for fault in [Fault::Refused, Fault::Overtaken, Fault::LostAnswer, Fault::Unavailable] {
         for nth in 0..4 {
             let (store, journal) = (ready(), MemoryJournal::default());
@@ -489,7 +489,7 @@ fn former(phase: &str) -> (tempfile::TempDir, FileJournal, Arc<MemoryStore>) {
 }
 
 #[test]
-fn a_change_that_an_earlier_version_left_is_confirmed_or_taken_back() {
+fn a_change_of_an_earlier_version_is_confirmed_or_rolled_back() {
     let is_there = |store: &MemoryStore| store.get(&key(ResourceKind::Tier, "new")).is_ok();
     let is_migrated =
         |journal: &FileJournal| fs::read(journal.path()).unwrap().starts_with(b"tortie-journal 1 pending-change\n");
@@ -559,7 +559,7 @@ impl ResourceStore for Opinionated {
 }
 
 #[test]
-fn what_the_datastore_has_made_of_a_write_is_taken_back() {
+fn fields_added_by_the_datastore_are_rolled_back() {
     let store = ready();
     let before = kept(&store, &touched());
     let (journal, opinionated) = (MemoryJournal::default(), Opinionated(Arc::clone(&store)));
@@ -584,7 +584,7 @@ fn what_the_datastore_has_made_of_a_write_is_taken_back() {
 
 /// While the datastore is unavailable, an expired change cannot be confirmed.
 #[test]
-fn a_change_whose_time_has_passed_is_being_taken_back_though_nobody_can() {
+fn an_expired_change_cannot_be_confirmed_during_an_outage() {
     let store = ready();
     let journal = MemoryJournal::default();
     let change = begin(&journal, change(&*store, &at(0))).expect("begun");

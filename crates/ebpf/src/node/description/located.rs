@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tortie_classes::evaluate::{DecidedBy, Layer, Packet, Verdict};
 use tortie_model::Direction;
 
-use super::{Description, Place, asked};
+use super::{Description, Place, layer_text};
 use crate::node::EndpointName;
 
 /// Numbered item of the text.
@@ -75,7 +75,7 @@ impl Description {
         let source_port = table.source_port_column(compiled.source_port_class_of(packet));
         let (verdict, decided_by) = table.cell(own, peer, column, source_port)?;
         Some(Located {
-            group: Numbered { number, text: asked(layer, direction) },
+            group: Numbered { number, text: layer_text(layer, direction) },
             own_class,
             peer_class,
             own_row: text.own_row(own).filter(|_| table.own_rows().nth(1).is_some()).map(numbered),
@@ -89,8 +89,8 @@ impl Description {
 }
 
 fn group_at(place: &Place, layer: Layer, direction: Direction) -> Option<usize> {
-    let asked = place.groups.iter().find(|(of, way, _)| (*of, *way) == (layer, direction));
-    asked.map(|(.., number)| *number)
+    let group = place.groups.iter().find(|(of, way, _)| (*of, *way) == (layer, direction));
+    group.map(|(.., number)| *number)
 }
 
 fn numbered((number, text): (usize, &str)) -> Numbered {

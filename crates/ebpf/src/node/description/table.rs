@@ -36,7 +36,7 @@ struct Line {
 struct Decided {
     /// Columns by the column of the source port.
     columns: Vec<(usize, Vec<usize>)>,
-    what: String,
+    verdict: String,
 }
 
 impl TableText {
@@ -162,16 +162,18 @@ fn decided(table: &TableView<'_>, stretches: &[(usize, usize)]) -> Vec<Decided> 
     }
     let mut decided: Vec<Decided> = Vec::new();
     for (decision, columns) in cells {
-        let what =
-            table.decisions().get(decision).map_or_else(|| "deny".to_owned(), |(verdict, by)| what(*verdict, by));
+        let verdict = table
+            .decisions()
+            .get(decision)
+            .map_or_else(|| "deny".to_owned(), |(verdict, by)| verdict_text(*verdict, by));
         let columns = columns.into_iter().map(|(port, columns)| (port, columns.into_iter().collect()));
-        decided.push(Decided { columns: columns.collect(), what });
+        decided.push(Decided { columns: columns.collect(), verdict });
     }
     decided.sort_by(|one, other| one.columns.cmp(&other.columns));
     decided
 }
 
-fn what(verdict: Verdict, by: &DecidedBy) -> String {
+fn verdict_text(verdict: Verdict, by: &DecidedBy) -> String {
     let verdict = match verdict {
         Verdict::Allow => "allow",
         Verdict::Deny => "deny",
@@ -243,7 +245,13 @@ impl fmt::Display for TableText {
             for (peer, decided) in lines.iter().flat_map(|line| line.decided.iter().map(|of| (&line.peer, of))) {
                 for (port, columns) in &decided.columns {
                     let port = if has_ports { format!(", source ports {port}") } else { String::new() };
-                    writeln!(f, "    {own}row {}, column {}{port}: {}", ranges(peer), ranges(columns), decided.what)?;
+                    writeln!(
+                        f,
+                        "    {own}row {}, column {}{port}: {}",
+                        ranges(peer),
+                        ranges(columns),
+                        decided.verdict
+                    )?;
                 }
             }
         }
@@ -251,8 +259,8 @@ impl fmt::Display for TableText {
     }
 }
 
-fn list<'a>(f: &mut fmt::Formatter<'_>, what: &str, mut entries: impl Iterator<Item = &'a String>) -> fmt::Result {
-    writeln!(f, "  {what}")?;
+fn list<'a>(f: &mut fmt::Formatter<'_>, heading: &str, mut entries: impl Iterator<Item = &'a String>) -> fmt::Result {
+    writeln!(f, "  {heading}")?;
     let mut number = 0;
     entries.try_for_each(|text| {
         number += 1;

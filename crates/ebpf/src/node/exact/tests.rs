@@ -63,13 +63,13 @@ impl Map {
 }
 
 /// State that packets may use.
-struct Held {
+struct VisibleState {
     classes: BTreeMap<Address, u32>,
     /// Number of buckets in use.
     buckets: u32,
 }
 
-impl Held {
+impl VisibleState {
     fn expect(&self, map: &Map) {
         for address in (0..40).map(address) {
             let class = self.classes.get(&address).copied();
@@ -130,11 +130,11 @@ proptest! {
     /// At any time, a program finds the class that an address has before and after a change, or a
     /// trie that has it.
     #[test]
-    fn what_is_found_is_right_at_all_times(
+    fn lookups_are_correct_at_all_times(
         steps in prop::collection::vec((prop::collection::btree_map(0..40_u8, 0..4_u32, 0..30), any::<bool>(), any::<bool>()), 1..20),
     ) {
         let (mut exact, mut map) = (Exact::default(), Map::default());
-        let mut held: Vec<Held> = Vec::new();
+        let mut visible: Vec<VisibleState> = Vec::new();
         for (step, (classes, reclaims, restarts)) in steps.into_iter().enumerate() {
             let now = of(classes.into_iter().map(|(number, class)| (number, class + 1)));
             exact.update(ALL, &now);
@@ -142,17 +142,17 @@ proptest! {
             if step == 0 {
                 map.0.extend(written.into_iter().map(|bucket| (bucket, exact.record(bucket))));
             } else {
-                map.write_in_steps(&exact, written, |map| held.iter().for_each(|held| held.expect(map)));
+                map.write_in_steps(&exact, written, |map| visible.iter().for_each(|visible| visible.expect(map)));
             }
-            held.push(Held { classes: now, buckets: exact.buckets() });
-            held.iter().for_each(|held| held.expect(&map));
+            visible.push(VisibleState { classes: now, buckets: exact.buckets() });
+            visible.iter().for_each(|visible| visible.expect(&map));
             if reclaims {
                 exact.reclaim();
-                held.drain(..held.len() - 1);
+                visible.drain(..visible.len() - 1);
                 if restarts {
                     let written = |bucket: u32| map.0.get(&bucket).copied().unwrap_or_default();
                     let found: Vec<ExactRecord> = (0..exact.buckets()).map(written).collect();
-                    let now = &held[0].classes;
+                    let now = &visible[0].classes;
                     exact = Exact::default();
                     exact.adopt(&found, |address| now.get(address).copied().unwrap_or_default());
                 }

@@ -8,8 +8,8 @@ fn shares(budget: u64, holders: &[(&'static str, u32, u64)]) -> Shares<u32> {
     shares
 }
 
-fn settled(refused: &[u32], admitted: &[u32]) -> Settled<u32> {
-    Settled { refused: refused.into(), admitted: admitted.into() }
+fn settled(refused: &[u32], admitted: &[u32]) -> ShareChanges<u32> {
+    ShareChanges { refused: refused.into(), admitted: admitted.into() }
 }
 
 #[test]

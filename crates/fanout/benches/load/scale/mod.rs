@@ -173,7 +173,7 @@ pub(crate) fn run(args: &Args) {
     let with = load.memory();
     let all_nodes = load.phase(args.rate, args.seconds);
     let after = load.memory();
-    load.assert_nobody_was_lost();
+    load.assert_all_connected();
     let report = report::Report {
         cluster,
         engines,
@@ -245,7 +245,7 @@ impl Load {
         let (began, pause) = (Instant::now(), Duration::from_secs(1) / rate.max(1));
         for number in 0..changes {
             thread::sleep((began + pause * number).saturating_duration_since(Instant::now()));
-            self.datastore.tell(self.churn.next(now()));
+            self.datastore.send(self.churn.next(now()));
         }
         let sending = began.elapsed().as_secs_f64();
         let arrived = self.until_all_have_a_marker();
@@ -289,7 +289,7 @@ impl Load {
             assert!(self.markers < connections::MARKERS as u64 && Instant::now() < deadline, "changes do not arrive");
             thread::sleep(Duration::from_millis(100));
             let (sent, patience) = (now(), Instant::now() + Duration::from_secs(2));
-            self.datastore.tell(marker(self.markers));
+            self.datastore.send(marker(self.markers));
             while Instant::now() < patience {
                 if let Some(arrived) = self.marked_at() {
                     let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
@@ -359,7 +359,7 @@ impl Load {
         }
     }
 
-    fn assert_nobody_was_lost(&mut self) {
+    fn assert_all_connected(&mut self) {
         if let Some(Connections { worker, .. }) = &mut self.connections {
             assert_eq!(worker.ask("progress")["lost"], 0, "a connection is lost");
         }

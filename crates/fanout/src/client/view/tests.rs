@@ -75,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     server: BTreeMap<usize, Version>,
     /// Changes that the client has not received.
-    untold: BTreeSet<usize>,
+    unsent: BTreeSet<usize>,
     connected: bool,
     /// Whether the client has received all objects once, and so has a position from which to
     /// resume.
@@ -91,11 +91,11 @@ struct Model {
 }
 
 impl Model {
-    fn told(&mut self, path: usize) {
-        self.untold.remove(&path);
+    fn receive(&mut self, path: usize) {
+        self.unsent.remove(&path);
         self.unreadable.remove(&path);
-        if let Some(told) = &mut self.resync {
-            told.insert(path);
+        if let Some(received) = &mut self.resync {
+            received.insert(path);
         }
         match self.server.get(&path) {
             None => {
@@ -118,10 +118,10 @@ impl Model {
     }
 
     fn resync_ends(&mut self) {
-        let Some(told) = self.resync.take() else { return };
-        self.readable.retain(|path, _| told.contains(path));
-        self.has.retain(|path, _| told.contains(path));
-        self.unreadable.retain(|path| told.contains(path));
+        let Some(received) = self.resync.take() else { return };
+        self.readable.retain(|path, _| received.contains(path));
+        self.has.retain(|path, _| received.contains(path));
+        self.unreadable.retain(|path| received.contains(path));
     }
 }
 
@@ -199,7 +199,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn a_client_knows_what_it_was_told_and_forgets_what_is_gone(steps in prop::collection::vec(step(), 0..50)) {
+    fn a_client_knows_sent_objects_and_removes_deleted_ones(steps in prop::collection::vec(step(), 0..50)) {
         let (feed, watching) = channel();
         let mut view = View::new(&feed, None);
         let mut consumer =
@@ -215,7 +215,7 @@ proptest! {
                         Some(version) => drop(model.server.insert(path, version)),
                         None => drop(model.server.remove(&path)),
                     }
-                    model.untold.insert(path);
+                    model.unsent.insert(path);
                 }
                 Step::Disconnect => model.connected = false,
                 Step::Tell | Step::Resume => {
@@ -224,9 +224,9 @@ proptest! {
                     if !model.connected {
                         continue;
                     }
-                    let paths: Vec<usize> = model.untold.iter().copied().collect();
+                    let paths: Vec<usize> = model.unsent.iter().copied().collect();
                     view.batch(batch(&model, &paths, Some(sequence)), 1).unwrap();
-                    paths.into_iter().for_each(|path| model.told(path));
+                    paths.into_iter().for_each(|path| model.receive(path));
                     consumer.check(&model)?;
                 }
                 Step::Resync { broken_after } => {
@@ -238,11 +238,11 @@ proptest! {
                         None => (&all[..], false),
                     };
                     view.batch(batch(&model, paths, (!broken).then_some(sequence)), 1).unwrap();
-                    paths.iter().for_each(|path| model.told(*path));
+                    paths.iter().for_each(|path| model.receive(*path));
                     if broken {
-                        (model.connected, model.untold) = (false, BTreeSet::new());
+                        (model.connected, model.unsent) = (false, BTreeSet::new());
                     } else {
-                        (model.has_place, model.untold) = (true, BTreeSet::new());
+                        (model.has_place, model.unsent) = (true, BTreeSet::new());
                         model.resync_ends();
                     }
                     consumer.check(&model)?;
@@ -255,7 +255,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_deleted_meanwhile_does_not_come_back_when_it_cannot_be_read() {
+fn an_object_deleted_meanwhile_does_not_return_if_unreadable() {
     let (feed, watching) = channel();
     let mut view = View::new(&feed, None);
     let mut consumer = Consumer { events: watching.events, values: BTreeMap::new(), problems: BTreeMap::new() };

@@ -37,7 +37,7 @@ fn a_message_comes_out_as_it_went_in_however_it_is_cut() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused_before_it_costs_anything() {
+fn invalid_frames_are_refused_before_any_allocation() {
     let error = |bytes: &[u8], limit| take::<ToClient>(&mut BytesMut::from(bytes), limit).unwrap_err();
     // Refused by its length alone.
     assert_eq!(error(&[0xff, 0xff, 0xff, 0x7f], 100), FrameError::TooLong { length: 0x7fff_ffff, limit: 100 });

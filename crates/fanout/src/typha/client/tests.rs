@@ -23,7 +23,7 @@ fn welcome() -> Vec<u8> {
 /// A complete connection of Typha: after each restart the server waits for the client's
 /// confirmation.
 #[test]
-fn a_session_of_the_original() {
+fn a_session_with_typha() {
     for step in [1, 10, 5000] {
         let mut session = session();
         let (mut objects, mut confirmed, mut in_sync, mut pongs) = (0, 0, false, 0);
@@ -96,7 +96,7 @@ fn a_stream_that_begins_before_it_may() {
 /// From the same bytes, Tortie's client reads the same updates and statuses as Typha's client.
 #[test]
 fn recorded_sessions() {
-    for (bytes, told, restarts) in [
+    for (bytes, expected_text, restarts) in [
         (
             &include_bytes!("../../../testdata/typha/recorded-restart.s2c")[..],
             include_str!("../../../testdata/typha/recorded-restart.told"),
@@ -123,17 +123,17 @@ fn recorded_sessions() {
                     ClientAction::Updates(updates) => {
                         for SerializedUpdate { key, value, revision, update_type, .. } in updates {
                             let value = decode(&key, std::str::from_utf8(&value).unwrap());
-                            found.push(Said::Update(key, revision, update_type as u64, value));
+                            found.push(ServerOutput::Update(key, revision, update_type as u64, value));
                         }
                     }
-                    ClientAction::Status(status) => found.push(Said::Status(status)),
+                    ClientAction::Status(status) => found.push(ServerOutput::Status(status)),
                     ClientAction::Send(bytes) if bytes == ClientMessage::Ack.encode() => confirmed += 1,
                     ClientAction::Send(_) | ClientAction::Welcome(_) => {}
                 }
             }
         }
         let text = |json: &Json, name: &str| json[name].as_str().unwrap_or_default().to_owned();
-        let expected: Vec<Said> = told
+        let expected: Vec<ServerOutput> = expected_text
             .lines()
             .map(|line| serde_json::from_str::<Json>(line).unwrap())
             // The first line is from the client itself, which begins.
@@ -141,9 +141,9 @@ fn recorded_sessions() {
             .filter_map(|line| match (&line["key"], &line["status"]) {
                 (Json::String(key), _) => {
                     let value = decode(key, &text(&line, "value"));
-                    Some(Said::Update(key.clone(), text(&line, "rev"), line["type"].as_u64().unwrap(), value))
+                    Some(ServerOutput::Update(key.clone(), text(&line, "rev"), line["type"].as_u64().unwrap(), value))
                 }
-                (_, Json::String(status)) => Some(Said::Status(match &**status {
+                (_, Json::String(status)) => Some(ServerOutput::Status(match &**status {
                     "in-sync" => SyncStatus::InSync,
                     "resync" => SyncStatus::Resync,
                     _ => SyncStatus::WaitForDatastore,
@@ -157,7 +157,7 @@ fn recorded_sessions() {
 }
 
 #[derive(Debug, PartialEq)]
-enum Said {
+enum ServerOutput {
     Update(String, String, u64, Decoded),
     Status(SyncStatus),
 }

@@ -35,7 +35,7 @@ fn config(name: &str, value: Option<&str>) -> Update {
     Update::GlobalConfig(name.into(), value.map(Into::into))
 }
 
-fn tell(hub: &Hub, updates: Vec<Update>) {
+fn send(hub: &Hub, updates: Vec<Update>) {
     let now = Instant::now();
     hub.take(Event::Updates { updates, noticed: now });
     hub.publish(now);
@@ -98,11 +98,11 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_snapshot_and_what_follows() {
+fn a_snapshot_and_later_changes_are_sent() {
     block_on(async {
         let hub = hub();
         let many = (0..2500).map(|n| config(&format!("Parameter{n}"), Some("x"))).collect();
-        tell(&hub, many);
+        send(&hub, many);
         status(&hub, SyncStatus::InSync);
         let (here, there) = tokio::io::duplex(4096);
         let settings = ServeSettings::default();
@@ -111,14 +111,14 @@ fn a_snapshot_and_what_follows() {
             let mut client = Client::new(here).await;
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
             assert_eq!(client.objects.len(), 2500);
-            tell(&hub, vec![config("Parameter7", None), config("Parameter8", Some("y"))]);
+            send(&hub, vec![config("Parameter7", None), config("Parameter8", Some("y"))]);
             client.until(|client| client.objects.len() == 2499).await;
             assert_eq!(client.objects["/calico/v1/config/Parameter8"], b"y");
             // A server that has lost its datastore reports that, and later sends the changes that
             // it finds.
             status(&hub, SyncStatus::Resync);
             client.until(|client| client.statuses.len() == 2).await;
-            tell(&hub, vec![config("Parameter8", Some("z"))]);
+            send(&hub, vec![config("Parameter8", Some("z"))]);
             status(&hub, SyncStatus::InSync);
             client.until(|client| client.statuses.len() == 3).await;
             assert_eq!(client.objects["/calico/v1/config/Parameter8"], b"z");
@@ -136,7 +136,7 @@ fn a_snapshot_and_what_follows() {
 fn without_compression() {
     block_on(async {
         let hub = hub();
-        tell(&hub, (0..250).map(|n| config(&format!("Parameter{n}"), Some("x"))).collect());
+        send(&hub, (0..250).map(|n| config(&format!("Parameter{n}"), Some("x"))).collect());
         status(&hub, SyncStatus::InSync);
         let (mut here, there) = tokio::io::duplex(4096);
         let hello = Hello { supports_modern_policy_keys: true, ..Hello::default() };
@@ -151,7 +151,7 @@ fn without_compression() {
         let client = async {
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
             assert_eq!(client.objects.len(), 250);
-            tell(&hub, vec![config("Parameter7", None)]);
+            send(&hub, vec![config("Parameter7", None)]);
             client.until(|client| client.objects.len() == 249).await;
         };
         tokio::select! {
@@ -165,7 +165,7 @@ fn without_compression() {
 fn clients_share_a_snapshot_and_changes() {
     block_on(async {
         let hub = hub();
-        tell(&hub, (0..1000).map(|n| config(&format!("Parameter{n}"), Some("x"))).collect());
+        send(&hub, (0..1000).map(|n| config(&format!("Parameter{n}"), Some("x"))).collect());
         status(&hub, SyncStatus::InSync);
         let mut clients = Vec::new();
         for connection in 0..20 {
@@ -180,7 +180,7 @@ fn clients_share_a_snapshot_and_changes() {
             client.until(|client| client.statuses == [SyncStatus::InSync]).await;
         }
         for n in 0..300 {
-            tell(&hub, vec![config(&format!("Parameter{n}"), None)]);
+            send(&hub, vec![config(&format!("Parameter{n}"), None)]);
         }
         for client in &mut clients {
             client.until(|client| client.objects.len() == 700).await;
@@ -192,7 +192,7 @@ fn clients_share_a_snapshot_and_changes() {
 /// The second client of a shared snapshot is reported in sync only after it has received the newer
 /// changes.
 #[test]
-fn a_shared_snapshot_takes_nobody_back_in_time() {
+fn a_shared_snapshot_is_completed_by_later_changes() {
     block_on(async {
         let hub = hub();
         status(&hub, SyncStatus::InSync);
@@ -210,7 +210,7 @@ fn a_shared_snapshot_takes_nobody_back_in_time() {
                 known = client => known,
             };
             assert_eq!(known as u64, connection);
-            tell(&hub, vec![config("Parameter", Some("x"))]);
+            send(&hub, vec![config("Parameter", Some("x"))]);
         }
         assert_eq!(snapshot_counts(&hub), (1, 1), "one is shared");
     });
@@ -219,7 +219,7 @@ fn a_shared_snapshot_takes_nobody_back_in_time() {
 /// Serves a client that sends its hello, confirms once, and then reads nothing.
 async fn stuck(settings: ServeSettings, changes: bool) -> ServeEnd {
     let hub = hub();
-    tell(&hub, (0..3000).map(|n| config(&format!("Parameter{n}"), Some(&n.to_string().repeat(20)))).collect());
+    send(&hub, (0..3000).map(|n| config(&format!("Parameter{n}"), Some(&n.to_string().repeat(20)))).collect());
     let (mut here, there) = tokio::io::duplex(1024);
     let hello = Hello {
         supports_modern_policy_keys: true,
@@ -262,7 +262,7 @@ fn clients_that_fall_behind_are_cut_off() {
             for n in 0.. {
                 let noise: String =
                     (0..2000u32).map(|k| char::from(b'a' + ((n * 7919 + k * k * 31 + k) % 23) as u8)).collect();
-                tell(
+                send(
                     &hub,
                     (0..20).map(|k| config(&format!("Parameter{n}-{k}"), Some(&format!("{noise}{k}")))).collect(),
                 );
@@ -310,11 +310,11 @@ fn block(third: u8, value: Option<&str>) -> Update {
 
 /// IPAM blocks, from which a Felix programs routes between nodes, are sent, updated and deleted.
 #[test]
-fn blocks_come_go_and_are_there_for_who_comes_later() {
+fn blocks_are_sent_removed_and_in_later_snapshots() {
     block_on(async {
         let hub = hub();
         let text = |third: u8, node: &str| format!(r#"{{"cidr":"10.0.{third}.0/26","affinity":"host:{node}"}}"#);
-        tell(&hub, (0..=255).map(|third| block(third, Some(&text(third, "a")))).collect());
+        send(&hub, (0..=255).map(|third| block(third, Some(&text(third, "a")))).collect());
         status(&hub, SyncStatus::InSync);
         let path = |third: u8| format!("/calico/ipam/v2/assignment/ipv4/block/10.0.{third}.0-26");
         let connect = || {
@@ -330,12 +330,12 @@ fn blocks_come_go_and_are_there_for_who_comes_later() {
         client.until(|client| client.statuses == [SyncStatus::InSync]).await;
         assert_eq!(client.objects.len(), 256);
         assert_eq!(client.objects[&path(7)], text(7, "a").as_bytes());
-        tell(&hub, vec![block(7, Some(&text(7, "b"))), block(8, None)]);
+        send(&hub, vec![block(7, Some(&text(7, "b"))), block(8, None)]);
         client.until(|client| client.objects.len() == 255).await;
         assert_eq!(client.objects[&path(7)], text(7, "b").as_bytes());
         // The source restarts, and has found one block less.
         status(&hub, SyncStatus::Resync);
-        tell(&hub, vec![block(7, Some(&text(7, "b"))), block(9, None)]);
+        send(&hub, vec![block(7, Some(&text(7, "b"))), block(9, None)]);
         status(&hub, SyncStatus::InSync);
         client.until(|client| client.statuses.len() == 3).await;
         let (late, _serving) = connect();

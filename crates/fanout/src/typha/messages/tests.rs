@@ -217,7 +217,7 @@ fn kvs_with_texts() -> ServerMessage {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_messages_are_refused() {
     let no = |value: &Value<'_>| ServerMessage::decode(value).unwrap_err();
     assert_eq!(no(&Value::Int(1)), MessageError::NoMessage);
     assert_eq!(no(&Value::Nil), MessageError::NoMessage);

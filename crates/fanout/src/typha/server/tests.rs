@@ -29,7 +29,7 @@ impl Bench {
         Self { session: ServerSession::new(7, ServerSettings::default(), now), begun: false, now }
     }
 
-    fn say(&mut self, message: &ClientMessage) -> Vec<ServerAction> {
+    fn send(&mut self, message: &ClientMessage) -> Vec<ServerAction> {
         let mut bytes =
             if std::mem::replace(&mut self.begun, true) { Vec::new() } else { client_definitions().to_vec() };
         bytes.extend(message.encode());
@@ -46,11 +46,11 @@ impl Bench {
     /// As far as the end of the second restart.
     fn following() -> Self {
         let mut bench = Self::new();
-        bench.say(&ClientMessage::Hello(felix()));
-        bench.say(&ClientMessage::Ack);
+        bench.send(&ClientMessage::Hello(felix()));
+        bench.send(&ClientMessage::Ack);
         assert_eq!(bench.session.snapshot_sent(bench.now), []);
         let [ServerAction::Send(begin), ServerAction::Follow { compressed: true }] =
-            &bench.say(&ClientMessage::Ack)[..]
+            &bench.send(&ClientMessage::Ack)[..]
         else {
             panic!()
         };
@@ -68,21 +68,21 @@ const PONG: ClientMessage = ClientMessage::Pong { ping: None, pong: None };
 #[test]
 fn nothing_compressed_before_it_is_confirmed() {
     let mut bench = Bench::new();
-    let [ServerAction::Send(greeting)] = &bench.say(&ClientMessage::Hello(felix()))[..] else { panic!() };
+    let [ServerAction::Send(greeting)] = &bench.send(&ClientMessage::Hello(felix()))[..] else { panic!() };
     assert!(greeting.starts_with(messages::server_definitions()));
     assert!(!greeting.windows(4).any(|bytes| bytes == b"sNaP"));
-    assert_eq!(bench.say(&ClientMessage::Ack), [ServerAction::Snapshot { compressed: true }]);
+    assert_eq!(bench.send(&ClientMessage::Ack), [ServerAction::Snapshot { compressed: true }]);
     assert_eq!(bench.session.snapshot_sent(bench.now), []);
-    assert_eq!(bench.say(&ClientMessage::Ack).len(), 2);
+    assert_eq!(bench.send(&ClientMessage::Ack).len(), 2);
     assert_eq!(bench.session.hello().map(|hello| &*hello.hostname), Some("node-1"));
 }
 
 #[test]
 fn a_client_may_confirm_before_we_know_that_all_is_sent() {
     let mut bench = Bench::new();
-    bench.say(&ClientMessage::Hello(felix()));
-    bench.say(&ClientMessage::Ack);
-    assert_eq!(bench.say(&ClientMessage::Ack), []);
+    bench.send(&ClientMessage::Hello(felix()));
+    bench.send(&ClientMessage::Ack);
+    assert_eq!(bench.send(&ClientMessage::Ack), []);
     assert!(matches!(bench.session.snapshot_sent(bench.now)[..], [_, ServerAction::Follow { compressed: true }]));
 }
 
@@ -91,7 +91,7 @@ fn clients_without_restart_or_compression() {
     for (supports_decoder_restart, compressions) in [(false, vec![SNAPPY.into()]), (true, Vec::new())] {
         let mut bench = Bench::new();
         let hello = Hello { supports_decoder_restart, compressions, syncer_type: String::new(), ..felix() };
-        let actions = bench.say(&ClientMessage::Hello(hello));
+        let actions = bench.send(&ClientMessage::Hello(hello));
         assert!(matches!(actions[..], [ServerAction::Send(_), ServerAction::Snapshot { compressed: false }]));
         assert_eq!(bench.session.snapshot_sent(bench.now), [ServerAction::Follow { compressed: false }]);
     }
@@ -103,15 +103,15 @@ fn clients_that_are_turned_away() {
         let mut bench = Bench::new();
         let hello = Hello { syncer_type: syncer_type.into(), ..felix() };
         let end = ServerEnd::SyncerType { syncer_type: syncer_type.into() };
-        refuses(&bench.say(&ClientMessage::Hello(hello)), &end);
+        refuses(&bench.send(&ClientMessage::Hello(hello)), &end);
         assert_eq!(bench.session.received(b"more", bench.now), [], "it is closed");
     }
     let mut bench = Bench::new();
     let hello = Hello { supports_modern_policy_keys: false, ..felix() };
-    refuses(&bench.say(&ClientMessage::Hello(hello)), &ServerEnd::OldPolicyKeys);
+    refuses(&bench.send(&ClientMessage::Hello(hello)), &ServerEnd::OldPolicyKeys);
     let mut bench = Bench::new();
     bench.session = bench.session.over_limit();
-    refuses(&bench.say(&ClientMessage::Hello(felix())), &ServerEnd::TooManyConnections);
+    refuses(&bench.send(&ClientMessage::Hello(felix())), &ServerEnd::TooManyConnections);
 }
 
 /// Asserts that a client gets the reason before the server closes the connection. A client of
@@ -121,25 +121,25 @@ fn refuses(actions: &[ServerAction], end: &ServerEnd) {
     let [ServerAction::Send(bytes), ServerAction::Close(found)] = actions else { panic!("{actions:?}") };
     assert_eq!(found, end);
     let (mut client, _) = ClientSession::new(ClientHello::default(), ClientSession::limits());
-    let mut said = Vec::new();
-    client.received(bytes, &mut said).unwrap();
-    let [ClientAction::Welcome(welcome)] = &said[..] else { panic!("{said:?}") };
+    let mut actions = Vec::new();
+    client.received(bytes, &mut actions).unwrap();
+    let [ClientAction::Welcome(welcome)] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(welcome.syncer_type, "felix");
     assert!(welcome.version.contains(&end.to_string()), "{}", welcome.version);
 }
 
 #[test]
-fn what_is_said_out_of_turn() {
+fn messages_out_of_turn_are_refused() {
     for message in [ClientMessage::Ack, PONG] {
-        assert_eq!(Bench::new().say(&message), close(ServerEnd::OutOfTurn));
+        assert_eq!(Bench::new().send(&message), close(ServerEnd::OutOfTurn));
     }
     for message in [ClientMessage::Hello(felix()), PONG] {
         let mut bench = Bench::new();
-        bench.say(&ClientMessage::Hello(felix()));
-        assert_eq!(bench.say(&message), close(ServerEnd::OutOfTurn));
+        bench.send(&ClientMessage::Hello(felix()));
+        assert_eq!(bench.send(&message), close(ServerEnd::OutOfTurn));
     }
     for message in [ClientMessage::Hello(felix()), ClientMessage::Ack] {
-        assert_eq!(Bench::following().say(&message), close(ServerEnd::OutOfTurn));
+        assert_eq!(Bench::following().send(&message), close(ServerEnd::OutOfTurn));
     }
     let mut bench = Bench::new();
     let now = bench.now;
@@ -166,14 +166,14 @@ fn time_runs_out() {
     assert_eq!(bench.session.deadline(), None);
 
     let mut bench = Bench::new();
-    bench.say(&ClientMessage::Hello(felix()));
+    bench.send(&ClientMessage::Hello(felix()));
     assert_eq!(bench.after(59), []);
     assert_eq!(bench.after(1), close(ServerEnd::NoAck));
 
     // The session sets no time limit for a snapshot. The sender checks whether the client reads it.
     let mut bench = Bench::new();
-    bench.say(&ClientMessage::Hello(felix()));
-    bench.say(&ClientMessage::Ack);
+    bench.send(&ClientMessage::Hello(felix()));
+    bench.send(&ClientMessage::Ack);
     assert_eq!(bench.after(500), []);
     assert_eq!(bench.session.snapshot_sent(bench.now), []);
     assert_eq!(bench.after(60), close(ServerEnd::NoAck));
@@ -187,7 +187,7 @@ fn pings() {
         let actions = bench.after(1);
         if let [ServerAction::Send(_)] = actions[..] {
             pings += 1;
-            assert_eq!(bench.say(&PONG), []);
+            assert_eq!(bench.send(&PONG), []);
         } else {
             assert_eq!(actions, []);
         }
@@ -208,15 +208,15 @@ fn pings() {
 }
 
 #[test]
-fn how_long_a_client_takes_to_answer() {
+fn round_trip_times_of_a_client_are_measured() {
     let mut bench = Bench::following();
-    bench.say(&PONG);
+    bench.send(&PONG);
     assert_eq!(bench.session.take_round_trip(), None, "nothing was asked");
     while bench.after(1).is_empty() {}
     assert_eq!(bench.after(3), []);
-    bench.say(&PONG);
+    bench.send(&PONG);
     assert_eq!(bench.session.take_round_trip(), Some(Duration::from_secs(3)));
-    bench.say(&PONG);
+    bench.send(&PONG);
     assert_eq!(bench.session.take_round_trip(), None, "that was answered already");
 }
 

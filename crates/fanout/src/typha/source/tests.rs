@@ -26,7 +26,7 @@ fn serve(tls: Option<TlsSettings>) -> (Feed, Server) {
         ServerConfig { listen: vec!["127.0.0.1:0".parse().unwrap()], tls, threads: 1, ..ServerConfig::default() };
     let server = Server::start(config, upstream).unwrap();
     feed.begin_resync().unwrap();
-    feed.tell([ready()], Instant::now()).unwrap();
+    feed.send([ready()], Instant::now()).unwrap();
     feed.end_resync().unwrap();
     (feed, server)
 }
@@ -41,17 +41,17 @@ fn options(servers: &[String]) -> TyphaOptions {
 
 /// Returns the updates until the source is in sync, and the reasons why it was unavailable.
 fn until_in_sync(watching: &Watching) -> (Vec<Update>, Vec<String>) {
-    let (mut told, mut failures) = (Vec::new(), Vec::new());
+    let (mut received, mut failures) = (Vec::new(), Vec::new());
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
         match watching.events.recv_timeout(Duration::from_millis(100)) {
-            Some(Event::Updates { updates, .. }) => told.extend(updates),
+            Some(Event::Updates { updates, .. }) => received.extend(updates),
             Some(Event::Unavailable { why, .. }) => failures.push(why),
-            Some(Event::Status(SyncStatus::InSync)) => return (told, failures),
+            Some(Event::Status(SyncStatus::InSync)) => return (received, failures),
             _ => {}
         }
     }
-    panic!("not in sync: {told:?} {failures:?}");
+    panic!("not in sync: {received:?} {failures:?}");
 }
 
 #[test]
@@ -69,19 +69,19 @@ fn servers_that_are_of_no_use_are_passed_over() {
     let (_feed, server) = serve(None);
     let addresses = [closed, silent.local_addr().unwrap(), rude_address, server.addresses()[0]];
     let watching = watch(TyphaSource::new(options(&addresses.map(|address| address.to_string()))).unwrap()).unwrap();
-    let (told, failures) = until_in_sync(&watching);
-    assert_eq!(told, [ready()]);
+    let (updates, failures) = until_in_sync(&watching);
+    assert_eq!(updates, [ready()]);
     // Of several consecutive reasons, at least the newest is received.
     assert!(failures.last().is_some_and(|why| why.starts_with(&rude_address.to_string())), "{failures:?}");
 }
 
 #[derive(Debug)]
-struct Found {
+struct ServerLists {
     servers: Mutex<VecDeque<Vec<String>>>,
     connected: AtomicUsize,
 }
 
-impl ServerDiscovery for Found {
+impl ServerDiscovery for ServerLists {
     fn servers(&self) -> Result<Vec<String>, DiscoveryError> {
         let mut servers = self.servers.lock().unwrap();
         servers.pop_front().ok_or_else(|| DiscoveryError::NoServer { place: "the list".to_owned() })
@@ -93,17 +93,17 @@ impl ServerDiscovery for Found {
 }
 
 #[test]
-fn servers_are_found_before_each_connection_and_whoever_finds_them_hears_of_success() {
+fn servers_are_discovered_before_each_connection_and_success_is_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (_feed, server) = serve(None);
-    let found = Arc::new(Found {
+    let lists = Arc::new(ServerLists {
         servers: Mutex::new([vec![closed.to_string()], vec![server.addresses()[0].to_string()]].into()),
         connected: AtomicUsize::new(0),
     });
-    let discovery = Arc::clone(&found) as Arc<dyn ServerDiscovery>;
+    let discovery = Arc::clone(&lists) as Arc<dyn ServerDiscovery>;
     let watching = watch(TyphaSource::new(options(&[])).unwrap().with_discovery(discovery)).unwrap();
     assert_eq!(until_in_sync(&watching).0, [ready()]);
-    assert_eq!((found.servers.lock().unwrap().len(), found.connected.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!((lists.servers.lock().unwrap().len(), lists.connected.load(Ordering::Relaxed)), (0, 1));
 }
 
 #[test]
@@ -121,17 +121,17 @@ fn both_sides_ask_for_a_name() {
     assert_eq!(until_in_sync(&good).0, [ready()]);
     for tls in [None, Some(settings("somebody", "typha-server")), Some(settings("typha-client", "another-server"))] {
         let watching = watch(with(tls)).unwrap();
-        let heard: Vec<Event> =
+        let events: Vec<Event> =
             (0..10).filter_map(|_| watching.events.recv_timeout(Duration::from_millis(50))).collect();
-        assert!(heard.iter().all(|event| matches!(event, Event::Unavailable { .. })), "{heard:?}");
-        assert!(!heard.is_empty());
+        assert!(events.iter().all(|event| matches!(event, Event::Unavailable { .. })), "{events:?}");
+        assert!(!events.is_empty());
     }
 }
 
 /// The second connection begins with a snapshot from before the object existed. The server sends
 /// the object only after it has reported to be in sync.
 #[test]
-fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
+fn a_server_that_is_in_sync_too_early_deletes_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = [listener.local_addr().unwrap().to_string()];
     let (hang_up, told_to) = std::sync::mpsc::channel::<()>();
@@ -156,6 +156,6 @@ fn a_server_that_believes_too_early_to_have_told_everything_deletes_nothing() {
     let watching = watch(TyphaSource::new(options).unwrap()).unwrap();
     assert_eq!(until_in_sync(&watching).0, [ready()]);
     hang_up.send(()).unwrap();
-    let (told, _) = until_in_sync(&watching);
-    assert!(told.iter().all(Update::exists), "{told:?}");
+    let (updates, _) = until_in_sync(&watching);
+    assert!(updates.iter().all(Update::exists), "{updates:?}");
 }

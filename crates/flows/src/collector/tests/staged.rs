@@ -1,29 +1,29 @@
 use super::*;
 
 #[test]
-fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
+fn pending_hits_assume_that_all_staged_policies_are_in_force() {
     let pending = |collector: &Collector, direction| {
         let hits = collector.pending(&counted(collector, direction, false));
-        let told = |hit: &Hit| match &hit.decided_by {
+        let summary = |hit: &Hit| match &hit.decided_by {
             DecidedBy::PolicyRule { policy, index, .. } => (policy.to_string(), *index, hit.verdict),
             other => (format!("{other:?}"), 0, hit.verdict),
         };
-        hits.iter().map(told).collect::<Vec<_>>()
+        hits.iter().map(summary).collect::<Vec<_>>()
     };
     let staged = |name: &str| policy_id(PolicyKind::StagedNetworkPolicy, name).to_string();
-    // The first one has nothing to say, and the second one decides.
+    // The first policy decides nothing, the second one decides.
     let mut denying = collector(&[RuleAction::Log, RuleAction::Deny]);
     log(&mut denying, id(WEB, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
     for direction in [Direction::Ingress, Direction::Egress] {
         assert_eq!(pending(&denying, direction), [(staged("s1"), 0, Verdict::Deny)]);
     }
-    // Without staged ones it is what is in force.
+    // Without staged policies, the policies in force decide.
     let mut enforced = collector(&[]);
     log(&mut enforced, id(AWAY, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
     let db = policy_id(PolicyKind::NetworkPolicy, "db").to_string();
     assert_eq!(pending(&enforced, Direction::Ingress), [(db, 0, Verdict::Allow)]);
     assert_eq!(pending(&enforced, Direction::Egress), [], "no workload of this node");
-    // A staged one takes the place of the one of its name, and says nothing about this packet.
+    // A staged policy replaces the one of its name, and decides nothing about this packet.
     let replacement = policy_id(PolicyKind::StagedNetworkPolicy, "db");
     desire(&mut enforced, &DesiredUpdate::Policy(replacement.clone(), policy(&[RuleAction::Log])));
     let ids = [replacement, policy_id(PolicyKind::NetworkPolicy, "db")];
@@ -36,7 +36,7 @@ fn what_would_decide_is_told_as_if_all_staged_policies_were_in_force() {
 }
 
 #[test]
-fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_packet() {
+fn staged_policies_of_host_endpoints_are_evaluated_by_packet_path() {
     let mut collector = collector(&[RuleAction::Deny]);
     let [own, forwarded] = ["own", "forwarded"].map(|name| policy_id(PolicyKind::StagedNetworkPolicy, name));
     for id in [&own, &forwarded] {
@@ -48,14 +48,14 @@ fn staged_policies_of_host_endpoints_are_asked_by_what_the_node_does_with_a_pack
         log(collector, id, Verdict::Allow, Direction::Ingress, 0);
         let events = collector.take_events(at(300));
         let staged = events[0].flow.staged.iter().filter(|staged| staged.at_host);
-        let said = staged.map(|staged| (staged.policy.clone(), staged.verdict == tortie_evaluate::Verdict::Deny));
-        said.collect::<Vec<_>>()
+        let summaries = staged.map(|staged| (staged.policy.clone(), staged.verdict == tortie_evaluate::Verdict::Deny));
+        summaries.collect::<Vec<_>>()
     };
     assert_eq!(staged_at_host(&mut collector, id(AWAY, NODE, 22)), [(own.clone(), true)]);
     assert_eq!(staged_at_host(&mut collector, id(AWAY, DB, 80)), [(forwarded, true)]);
     assert_eq!(staged_at_host(&mut collector, id(WEB, DB, 80)), [], "it stays on the node");
 
-    // The node's own end, by name, with the staged one in force and as it is.
+    // At the node's own end, by name, with the staged policy in force and with policies as they are.
     let mut one = self::collector(&[]);
     desire(&mut one, &DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny])));
     with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);

@@ -78,13 +78,13 @@ impl Node {
         if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
     }
 
-    fn until(&mut self, what: &str, pause: Duration, mut done: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+    fn until(&mut self, description: &str, pause: Duration, mut done: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while !done(self)? {
             let program = self.program.as_mut().ok_or("the agent does not run")?;
             program.check()?;
             if Instant::now() > end {
-                return Err(format!("waiting until {what}; the end of the log:\n{}", program.log_tail()).into());
+                return Err(format!("waiting until {description}; the end of the log:\n{}", program.log_tail()).into());
             }
             std::thread::sleep(pause);
         }

@@ -124,8 +124,8 @@ fn ruleset(form: Form, policy: Policy) -> String {
     } else {
         for rule in rules.clone() {
             let port = policy.admitted(rule).1;
-            let asks = if form.is_together() { String::new() } else { format!("udp dport {port} ") };
-            let _ = writeln!(text, "chain c{rule} {{\n{asks}counter accept\n}}");
+            let port_match = if form.is_together() { String::new() } else { format!("udp dport {port} ") };
+            let _ = writeln!(text, "chain c{rule} {{\n{port_match}counter accept\n}}");
         }
         let kind = if form.is_together() { "ipv4_addr . inet_proto . inet_service" } else { "ipv4_addr" };
         let flags = if form.is_of_ranges() { "flags interval; " } else { "" };

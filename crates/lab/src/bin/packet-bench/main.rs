@@ -4,12 +4,12 @@
 mod forms;
 mod node;
 mod policy;
-mod straight;
+mod straight_line;
 mod table;
 mod test_run;
 mod traffic;
+mod traversed_rules;
 mod updates;
-mod walked;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use tortie_model::Family;
 use node::Node;
 use policy::{Peers, Policy};
 use table::{Row, Table, TestRunRow};
-use test_run::Place;
+use test_run::PacketPath;
 use traffic::{Case, Traffic};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -187,13 +187,13 @@ fn measure(args: &Args) -> Result<()> {
         return Ok(());
     }
     TestRunRow::print_head();
-    let of_family = |family| Place::ALL.map(|place| (family, place));
+    let of_family = |family| PacketPath::ALL.map(|path| (family, path));
     let mut rows = Vec::new();
-    for (family, place) in Family::ALL.into_iter().flat_map(of_family) {
+    for (family, path) in Family::ALL.into_iter().flat_map(of_family) {
         for peers in &args.peers {
             for rules in &args.rules {
                 let policy = Policy { peers: *peers, rules: *rules, are_policies: args.policies };
-                let row = test_run::measure(policy, family, place, args.times)?;
+                let row = test_run::measure(policy, family, path, args.times)?;
                 row.print();
                 rows.push(row);
             }
@@ -208,12 +208,12 @@ fn measure_traffic(args: &Args) -> Result<()> {
     let table = Table::new(bare);
     table.print_head();
     let backends = |workloads: Workloads| {
-        let knows = move |backend: &Backend| {
+        let is_supported = move |backend: &Backend| {
             workloads == Workloads::ByName || matches!(backend, Backend::Legacy | Backend::Nft)
         };
-        let (known, others): (Vec<_>, Vec<_>) = args.backends.iter().copied().partition(knows);
-        others.iter().for_each(|backend| eprintln!("skipping {backend}: it cannot find workloads {workloads}"));
-        known.into_iter().map(move |backend| (workloads, backend))
+        let (supported, unsupported): (Vec<_>, Vec<_>) = args.backends.iter().copied().partition(is_supported);
+        unsupported.iter().for_each(|backend| eprintln!("skipping {backend}: it cannot find workloads {workloads}"));
+        supported.into_iter().map(move |backend| (workloads, backend))
     };
     let backends: Vec<(Workloads, Backend)> = args.workloads.iter().copied().flat_map(backends).collect();
     for peers in &args.peers {
@@ -234,7 +234,7 @@ fn measure_traffic(args: &Args) -> Result<()> {
                     last: of(Case::Last(policy))?,
                     none: of(Case::NoMatch)?,
                     established: of(Case::Established(policy))?,
-                    walked: walked::count(&node, &traffic, *backend, policy)?,
+                    traversed: traversed_rules::count(&node, &traffic, *backend, policy)?,
                     in_force,
                 };
                 table.print(&row);

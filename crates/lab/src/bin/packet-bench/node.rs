@@ -145,7 +145,7 @@ impl Node {
     }
 
     /// Deletes all conntrack entries, if an agent runs.
-    pub(crate) fn forget_connections(&self) -> Result<()> {
+    pub(crate) fn delete_connections(&self) -> Result<()> {
         if self.program.is_some() {
             self.namespace.shell("conntrack -F 2>&1")?;
         }

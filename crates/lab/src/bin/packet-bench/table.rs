@@ -5,8 +5,8 @@ use std::time::Duration;
 use tortie_model::Family;
 
 use crate::policy::{Peers, Policy};
-use crate::straight::StraightLine;
-use crate::test_run::Place;
+use crate::straight_line::StraightLine;
+use crate::test_run::PacketPath;
 use crate::traffic::Cost;
 use crate::{Backend, Workloads};
 
@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) none: Cost,
     pub(crate) established: Cost,
     /// Number of rules that each of these packets traverses, if known.
-    pub(crate) walked: Option<[usize; 4]>,
+    pub(crate) traversed: Option<[usize; 4]>,
     /// Time from the start of the agent until the policy was in force.
     pub(crate) in_force: Duration,
 }
@@ -46,10 +46,10 @@ impl Table {
     }
 
     pub(crate) fn print(&self, row: &Row) {
-        let Row { peers, backend, workloads, rules, first, last, none, established, walked, in_force } = row;
+        let Row { peers, backend, workloads, rules, first, last, none, established, traversed, in_force } = row;
         let mut cells = [first, last, none, established].map(|cost| nanoseconds(*cost));
-        for (cell, walked) in cells.iter_mut().zip(walked.iter().flatten()) {
-            *cell = format!("{walked} rules, {cell}");
+        for (cell, traversed) in cells.iter_mut().zip(traversed.iter().flatten()) {
+            *cell = format!("{traversed} rules, {cell}");
         }
         let [first, last, none, established] = cells;
         let how = match workloads {
@@ -68,7 +68,7 @@ impl Table {
 pub(crate) struct TestRunRow {
     pub(crate) policy: Policy,
     pub(crate) family: Family,
-    pub(crate) place: Place,
+    pub(crate) path: PacketPath,
     /// Nanoseconds of an empty program, with warm and with cold caches.
     pub(crate) entry: [f64; 2],
     /// Nanoseconds of a packet that the first rule allows, with warm and with cold caches.
@@ -91,7 +91,7 @@ pub(crate) struct TestRunRow {
     pub(crate) kernel_bytes: u64,
     /// Cost of the same rules as sequential instructions: outer `None` if not measured, inner
     /// `None` if they do not fit into one program.
-    pub(crate) straight: Option<Option<StraightLine>>,
+    pub(crate) straight_line: Option<Option<StraightLine>>,
 }
 
 impl TestRunRow {
@@ -104,10 +104,10 @@ impl TestRunRow {
     }
 
     pub(crate) fn print(&self) {
-        let Self { policy, family, place, entry, first, last, none, compiled, filled, loaded, edit, .. } = self;
+        let Self { policy, family, path, entry, first, last, none, compiled, filled, loaded, edit, .. } = self;
         let [attached, detached] = self.attached.map(milliseconds);
         let cost = |[warm, cold]: [f64; 2]| format!("{warm:.0} ns ({cold:.0})");
-        let straight = match self.straight {
+        let straight_line = match self.straight_line {
             Some(Some(StraightLine { warm: [first, last, none], loaded })) => {
                 format!("{first:.0}, {last:.0}, {none:.0} ns | {}", milliseconds(loaded))
             }
@@ -115,7 +115,7 @@ impl TestRunRow {
             None => " | ".to_owned(),
         };
         println!(
-            "| {family} | {place} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight} |",
+            "| {family} | {path} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {attached}, {detached} | {} | {} KiB | {} KiB | {straight_line} |",
             policy.peers,
             policy.rules,
             cost(*entry),
@@ -138,7 +138,7 @@ pub(crate) fn print_ratios(rows: &[TestRunRow]) {
     println!("\n| packets | traffic | peers | rules | first rule (cold) | last rule (cold) | no rule (cold) |");
     println!("|---|---|---|---|---|---|---|");
     let is_alike = |left: &TestRunRow, right: &TestRunRow| {
-        (left.family, left.place, left.policy.peers) == (right.family, right.place, right.policy.peers)
+        (left.family, left.path, left.policy.peers) == (right.family, right.path, right.policy.peers)
     };
     for rows in rows.chunk_by(is_alike) {
         let by_rules = |row: &&TestRunRow| row.policy.rules;
@@ -152,9 +152,9 @@ pub(crate) fn print_ratios(rows: &[TestRunRow]) {
         let [first, last, none] = pairs.map(|([warm, cold], [warm_of_many, cold_of_many])| {
             format!("{:.2} ({:.2})", warm_of_many / warm, cold_of_many / cold)
         });
-        let TestRunRow { family, place, policy, .. } = many;
+        let TestRunRow { family, path, policy, .. } = many;
         println!(
-            "| {family} | {place} | {} | {} to {} | {first} | {last} | {none} |",
+            "| {family} | {path} | {} | {} to {} | {first} | {last} | {none} |",
             policy.peers, few.policy.rules, policy.rules
         );
     }

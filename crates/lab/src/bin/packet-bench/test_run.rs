@@ -15,7 +15,7 @@ use tortie_model::{Family, with_causes};
 
 use crate::Result;
 use crate::policy::{Policy, STRANGER};
-use crate::straight::StraightLine;
+use crate::straight_line::StraightLine;
 use crate::table::TestRunRow;
 use crate::updates;
 
@@ -39,7 +39,7 @@ pub(crate) const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 64, 0, 1);
 
 /// Endpoints that filter a packet. In test runs all interfaces are the loopback interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PacketPath {
     /// The host endpoint from which a packet of the host leaves.
     Output,
     /// The workload that sends a packet to the host.
@@ -48,7 +48,7 @@ pub(crate) enum Place {
     Forward,
 }
 
-impl Place {
+impl PacketPath {
     pub(crate) const ALL: [Self; 3] = [Self::Output, Self::Input, Self::Forward];
 
     const fn hook(self) -> Hook {
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PacketPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Output => "from a host endpoint",
@@ -79,11 +79,11 @@ impl fmt::Display for Place {
 }
 
 /// Measures a policy of an endpoint at the loopback interface.
-pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) -> Result<TestRunRow> {
-    let settings = NodeSettings { workload_prefixes: vec![place.prefix().into()], ..NodeSettings::default() };
+pub(crate) fn measure(policy: Policy, family: Family, path: PacketPath, times: u32) -> Result<TestRunRow> {
+    let settings = NodeSettings { workload_prefixes: vec![path.prefix().into()], ..NodeSettings::default() };
     let mut node = Node::new(settings);
     let begin = Instant::now();
-    for update in updates::of(policy, family, place) {
+    for update in updates::of(policy, family, path) {
         node.on_update(&update)?;
     }
     node.on_interface(Interface {
@@ -103,18 +103,18 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     maps.write(&writes)?;
     let filled = begin.elapsed();
     let begin = Instant::now();
-    let program = maps.load(family, place)?;
+    let program = maps.load(family, path)?;
     let loaded = begin.elapsed();
-    let attached = attach(&program, position(family, place), times)?;
+    let attached = attach(&program, position(family, path), times)?;
 
-    let [entry, first, last, none] = costs(&program, (policy, family, place), times)?;
+    let [entry, first, last, none] = costs(&program, (policy, family, path), times)?;
     if maps.counted()? == 0 {
         return Err("no packet was counted".into());
     }
 
     let edit = edit(&mut node, &maps, (policy, family), times)?;
     // Instructions cost the same whatever the family.
-    let straight = (family == Family::V4 && place == Place::Output)
+    let straight_line = (family == Family::V4 && path == PacketPath::Output)
         .then(|| StraightLine::measure(policy, WARM, times.saturating_mul(MEASUREMENTS)))
         .transpose()?;
     let kernel_bytes = maps.kernel_bytes()?;
@@ -122,7 +122,7 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
     Ok(TestRunRow {
         policy,
         family,
-        place,
+        path,
         entry,
         first,
         last,
@@ -134,27 +134,27 @@ pub(crate) fn measure(policy: Policy, family: Family, place: Place, times: u32) 
         edit,
         bytes,
         kernel_bytes,
-        straight,
+        straight_line,
     })
 }
 
 /// Returns the nanoseconds, with warm and with cold caches, of an empty program, and of this one for a packet that the
 /// first rule allows, one that the last rule allows, and one that no rule allows.
-fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Result<[[f64; 2]; 4]> {
-    let (_, family, place) = asked;
+fn costs(program: &Program, case: (Policy, Family, PacketPath), times: u32) -> Result<[[f64; 2]; 4]> {
+    let (_, family, path) = case;
     let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
     let run = |program: &Program, packet: &[u8], runs| {
-        program.test_run_netfilter(position(family, place), packet, runs).map(|run| (run.result, run.nanoseconds))
+        program.test_run_netfilter(position(family, path), packet, runs).map(|run| (run.result, run.nanoseconds))
     };
-    let packets = packets(asked);
-    for Asked { packet, address, port, accepted } in &packets {
+    let packets = packets(case);
+    for TestPacket { packet, address, port, accepted } in &packets {
         let (result, _) = run(program, packet, 1)?;
         if (result == NF_ACCEPT) != *accepted {
             return Err(format!("wrong verdict for {address} port {port}").into());
         }
     }
-    let mut cold = ColdCaches::new();
-    let [first, last, none] = packets.map(|asked| asked.packet);
+    let mut caches = ColdCaches::new();
+    let [first, last, none] = packets.map(|packet| packet.packet);
     let all = [(&accepts, &first), (program, &first), (program, &last), (program, &none)];
     // In turns, so that all programs run under the same conditions.
     let mut warm = [f64::INFINITY; 4];
@@ -163,15 +163,15 @@ fn costs(program: &Program, asked: (Policy, Family, Place), times: u32) -> Resul
             *best = best.min(f64::from(run(program, packet, WARM)?.1));
         }
     }
-    let mut medians = [0.0; 4];
-    for (median, (program, packet)) in medians.iter_mut().zip(all) {
-        *median = cold.mean(|| Ok(run(program, packet, 1)?.1))?;
+    let mut cold_costs = [0.0; 4];
+    for (cost, (program, packet)) in cold_costs.iter_mut().zip(all) {
+        *cost = caches.median(|| Ok(run(program, packet, 1)?.1))?;
     }
-    Ok(std::array::from_fn(|of| [warm[of], medians[of]]))
+    Ok(std::array::from_fn(|of| [warm[of], cold_costs[of]]))
 }
 
 /// A packet of a test run, and whether policy allows it.
-struct Asked {
+struct TestPacket {
     packet: Vec<u8>,
     address: Ipv4Addr,
     port: u16,
@@ -179,15 +179,15 @@ struct Asked {
 }
 
 /// Returns a packet that the first rule allows, one that the last rule allows, and one that no rule allows.
-fn packets((policy, family, place): (Policy, Family, Place)) -> [Asked; 3] {
+fn packets((policy, family, path): (Policy, Family, PacketPath)) -> [TestPacket; 3] {
     let mapped = |address| updates::address(policy.peers, family, address);
-    let asked = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
-    asked.map(|((address, port), accepted)| {
+    let cases = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];
+    cases.map(|((address, port), accepted)| {
         let packet = packet(mapped(SOURCE), mapped(address), port);
         // An incoming packet has an Ethernet header.
         let protocol = if family == Family::V4 { [0x08, 0] } else { [0x86, 0xdd] };
-        let frame = if place == Place::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
-        Asked { packet: [frame, packet].concat(), address, port, accepted }
+        let frame = if path == PacketPath::Output { vec![] } else { [&[0; 12][..], &protocol].concat() };
+        TestPacket { packet: [frame, packet].concat(), address, port, accepted }
     })
 }
 
@@ -224,12 +224,12 @@ fn attach(program: &Program, position: NetfilterPosition, times: u32) -> Result<
     Ok(least)
 }
 
-const fn position(family: Family, place: Place) -> NetfilterPosition {
+const fn position(family: Family, path: PacketPath) -> NetfilterPosition {
     let family = match family {
         Family::V4 => 2,
         Family::V6 => 10,
     };
-    NetfilterPosition { family, hook: place.hook().number(), priority: 0, defragment: false }
+    NetfilterPosition { family, hook: path.hook().number(), priority: 0, defragment: false }
 }
 
 struct Maps {
@@ -269,7 +269,7 @@ impl Maps {
         Ok(())
     }
 
-    fn load(&self, family: Family, place: Place) -> Result<Program> {
+    fn load(&self, family: Family, path: PacketPath) -> Result<Program> {
         let mut btf = Btf::parse(fs::read("/sys/kernel/btf/vmlinux")?)?;
         // Conntrack may be built in or a module.
         if let Ok(module) = fs::read("/sys/kernel/btf/nf_conntrack") {
@@ -288,7 +288,7 @@ impl Maps {
         )?;
         // Packets of test runs have no conntrack state.
         let settings = HookSettings {
-            workload_prefixes: vec![place.prefix().to_owned()],
+            workload_prefixes: vec![path.prefix().to_owned()],
             policy: Settings { endpoint_to_host: EndpointToHost::Allow, ..Settings::default() },
             deny_invalid_conntrack: false,
         };
@@ -303,7 +303,7 @@ impl Maps {
             exact: entries(MapKind::Exact),
             ..MapSizes::default()
         };
-        let program = program(place.hook(), family, &kernel, &settings, &sizes)?;
+        let program = program(path.hook(), family, &kernel, &settings, &sizes)?;
         let bytes = program.bytes(|map| match self.arrays.iter().find(|(kind, _)| kind.id() == map) {
             Some((_, array)) => array.descriptor(),
             None if map == MapKind::Log.id() => self.log.descriptor(),
@@ -327,8 +327,8 @@ impl Maps {
             .map(|(_, array)| array.descriptor())
             .chain([self.counters.descriptor(), self.log.descriptor()]);
         let bytes = descriptors.map(|descriptor| -> Result<u64> {
-            let told = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
-            let bytes = told.lines().find_map(|line| line.strip_prefix("memlock:"));
+            let info = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
+            let bytes = info.lines().find_map(|line| line.strip_prefix("memlock:"));
             Ok(bytes.ok_or("the kernel does not tell what a map takes")?.trim().parse()?)
         });
         bytes.sum()
@@ -367,7 +367,7 @@ impl ColdCaches {
     }
 
     /// Returns the median cost of runs with cold caches.
-    fn mean(&mut self, mut run: impl FnMut() -> Result<u32>) -> Result<f64> {
+    fn median(&mut self, mut run: impl FnMut() -> Result<u32>) -> Result<f64> {
         let mut all = Vec::new();
         for _ in 0..COLD {
             self.0.iter_mut().step_by(64).for_each(|byte| *byte = byte.wrapping_add(1));

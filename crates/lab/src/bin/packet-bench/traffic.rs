@@ -54,7 +54,7 @@ impl<'n> Traffic<'n> {
         let is_admitted = !matches!(case, Case::NoMatch);
         let mut best = f64::INFINITY;
         for _ in 0..times {
-            self.node.forget_connections()?;
+            self.node.delete_connections()?;
             // The socket is not read: packets beyond its buffer are dropped after policy
             // evaluation.
             let receiver = self.node.pod().run(|| UdpSocket::bind((POD, port)))??;

@@ -13,7 +13,7 @@ use tortie_model::{
 };
 
 use crate::policy::{Peers, Policy};
-use crate::test_run::Place;
+use crate::test_run::PacketPath;
 
 /// Maps an address to a family. With subnets, IPv4 addresses that differ in the last byte only
 /// share an IPv6 subnet.
@@ -29,7 +29,7 @@ pub(crate) fn address(peers: Peers, family: Family, address: Ipv4Addr) -> IpAddr
 const EDITED_PORT: u16 = 50_000;
 
 /// Returns all updates.
-pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpdate> {
+pub(crate) fn of(policy: Policy, family: Family, path: PacketPath) -> Vec<DesiredUpdate> {
     let mut updates = Vec::new();
     if policy.peers == Peers::Sets {
         updates.extend((0..policy.rules).map(|rule| {
@@ -43,19 +43,19 @@ pub(crate) fn of(policy: Policy, family: Family, place: Place) -> Vec<DesiredUpd
     let tier = TierPolicies {
         name: TierName::default_tier(),
         default_action: None,
-        ingress: if place == Place::Forward { [id()].into() } else { [].into() },
+        ingress: if path == PacketPath::Forward { [id()].into() } else { [].into() },
         egress: [id()].into(),
     };
     const LOOPBACK: InterfaceName = InterfaceName::from_static("lo");
     let tiers = [tier].into();
-    updates.push(match place {
-        Place::Output => {
+    updates.push(match path {
+        PacketPath::Output => {
             let endpoint =
                 HostEndpoint { iface: Some(HostInterface::Named(LOOPBACK)), ..HostEndpoint::default() }.into();
             let state = HostEndpointState { endpoint, tiers, ..HostEndpointState::default() };
             DesiredUpdate::HostEndpoint("bench".into(), state)
         }
-        Place::Input | Place::Forward => {
+        PacketPath::Input | PacketPath::Forward => {
             let id = WorkloadEndpointId {
                 orchestrator: "k8s".into(),
                 workload: "bench/server".into(),

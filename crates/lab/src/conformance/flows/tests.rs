@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{FlowFault, Row, Told, ToldFlow, Tracer};
+use super::{FlowFault, ReportedFlow, ReportedFlows, Row, Tracer};
 use crate::{
     cases::{Cluster, ClusterPod, LabelledNamespace},
     pods::{Family, Flow, FlowOutcome, Place, Port, Reachability},
@@ -68,7 +68,7 @@ fn rule(verdict: &str, policy: &str, rule: usize) -> Value {
 }
 
 /// Returns a flow of `web` to `db` as `tortie flows` prints it.
-fn told(port: u16, verdict: &str, egress: &Value, ingress: &Value) -> Value {
+fn reported(port: u16, verdict: &str, egress: &Value, ingress: &Value) -> Value {
     json!({
         "time": "2024-01-01T00:00:00.000Z", "stage": "started", "verdict": verdict, "protocol": "TCP",
         "source": {"kind": "workload", "name": "shop/web", "address": "10.65.0.1", "port": SOURCE_PORT},
@@ -77,18 +77,18 @@ fn told(port: u16, verdict: &str, egress: &Value, ingress: &Value) -> Value {
     })
 }
 
-fn faults(row: &Row, told: &[(usize, Value)]) -> Vec<(usize, FlowFault)> {
-    let mut known = Told::default();
-    for (node, flow) in told {
-        known.add(*node, serde_json::from_value::<ToldFlow>(flow.clone()).unwrap());
+fn faults(row: &Row, reported: &[(usize, Value)]) -> Vec<(usize, FlowFault)> {
+    let mut all = ReportedFlows::default();
+    for (node, flow) in reported {
+        all.add(*node, serde_json::from_value::<ReportedFlow>(flow.clone()).unwrap());
     }
-    row.mismatches(&known).into_iter().map(|mismatch| (mismatch.node, mismatch.fault)).collect()
+    row.mismatches(&all).into_iter().map(|mismatch| (mismatch.node, mismatch.fault)).collect()
 }
 
 /// Returns the only differing field.
-fn what(row: &Row, flow: &Value) -> &'static str {
+fn differing_field(row: &Row, flow: &Value) -> &'static str {
     match &faults(row, &[(0, flow.clone())])[..] {
-        [(0, FlowFault::Differs { what, .. })] => what,
+        [(0, FlowFault::Differs { field, .. })] => field,
         other => panic!("{other:?}"),
     }
 }
@@ -96,7 +96,7 @@ fn what(row: &Row, flow: &Value) -> &'static str {
 #[test]
 fn a_flow_must_name_all_that_trace_names() {
     let row = row([0, 0], "db", 5432, FlowOutcome::Reached);
-    let good = told(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", 1));
+    let good = reported(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", 1));
     assert_eq!((faults(&row, &[(0, good.clone())]), row.flows()), (Vec::new(), 1));
 
     let spoilt = |pointer: &str, value: Value| {
@@ -104,19 +104,19 @@ fn a_flow_must_name_all_that_trace_names() {
         *flow.pointer_mut(pointer).unwrap() = value;
         flow
     };
-    assert_eq!(what(&row, &spoilt("/verdict", json!("deny"))), "verdict");
-    assert_eq!(what(&row, &spoilt("/source/name", json!("shop/db"))), "source");
-    assert_eq!(what(&row, &spoilt("/destination/name", json!(""))), "destination");
-    assert_eq!(what(&row, &spoilt("/egress/0/rule", json!(0))), "egress");
-    assert_eq!(what(&row, &spoilt("/ingress/0/rule", json!(2))), "ingress");
-    assert_eq!(what(&row, &spoilt("/ingress/0/policy", json!("NetworkPolicy/shop/web"))), "ingress");
-    assert_eq!(what(&row, &spoilt("/ingress/0/tier", json!("other"))), "ingress");
-    assert_eq!(what(&row, &spoilt("/ingress", json!([]))), "ingress");
+    assert_eq!(differing_field(&row, &spoilt("/verdict", json!("deny"))), "verdict");
+    assert_eq!(differing_field(&row, &spoilt("/source/name", json!("shop/db"))), "source");
+    assert_eq!(differing_field(&row, &spoilt("/destination/name", json!(""))), "destination");
+    assert_eq!(differing_field(&row, &spoilt("/egress/0/rule", json!(0))), "egress");
+    assert_eq!(differing_field(&row, &spoilt("/ingress/0/rule", json!(2))), "ingress");
+    assert_eq!(differing_field(&row, &spoilt("/ingress/0/policy", json!("NetworkPolicy/shop/web"))), "ingress");
+    assert_eq!(differing_field(&row, &spoilt("/ingress/0/tier", json!("other"))), "ingress");
+    assert_eq!(differing_field(&row, &spoilt("/ingress", json!([]))), "ingress");
     let end = json!([{"verdict": "deny", "tier": "default"}]);
-    assert_eq!(what(&row, &spoilt("/egress", end)), "egress");
+    assert_eq!(differing_field(&row, &spoilt("/egress", end)), "egress");
     let mut by_host = good.clone();
     by_host["host"] = rule("allow", "web", 1);
-    assert_eq!(what(&row, &by_host), "host endpoints");
+    assert_eq!(differing_field(&row, &by_host), "host endpoints");
 
     for other in [
         spoilt("/stage", json!("ended")),
@@ -130,26 +130,29 @@ fn a_flow_must_name_all_that_trace_names() {
 }
 
 #[test]
-fn the_verdict_is_the_packets_fate() {
+fn the_verdict_is_the_outcome_of_the_packet() {
     let row = row([0, 0], "db", 5432, FlowOutcome::Silent);
-    let flow = told(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", 1));
-    assert_eq!(what(&row, &flow), "verdict");
+    let flow = reported(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", 1));
+    assert_eq!(differing_field(&row, &flow), "verdict");
 }
 
 #[test]
 fn a_later_start_of_the_same_attempt_counts() {
     let row = row([0, 0], "db", 5432, FlowOutcome::Reached);
-    let [old, new] = [0, 1].map(|index| told(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", index)));
+    let [old, new] = [0, 1].map(|index| reported(5432, "allow", &rule("allow", "web", 1), &rule("allow", "db", index)));
     assert_eq!(faults(&row, &[(0, old), (0, new)]), []);
 }
 
 #[test]
-fn what_is_not_let_out_meets_nothing_at_its_destination() {
+fn denied_egress_has_no_hits_at_the_destination() {
     let denied = rule("deny", "web", 0);
-    let flow = told(99, "deny", &denied, &json!([]));
+    let flow = reported(99, "deny", &denied, &json!([]));
     assert_eq!(faults(&row([0, 0], "db", 99, FlowOutcome::Silent), &[(0, flow.clone())]), []);
     let end = json!([{"verdict": "deny", "tier": "default"}]);
-    assert_eq!(what(&row([0, 0], "db", 99, FlowOutcome::Silent), &told(99, "deny", &denied, &end)), "ingress");
+    assert_eq!(
+        differing_field(&row([0, 0], "db", 99, FlowOutcome::Silent), &reported(99, "deny", &denied, &end)),
+        "ingress"
+    );
 
     let apart = row([0, 1], "db", 99, FlowOutcome::Silent);
     assert_eq!((faults(&apart, &[(0, flow.clone())]), apart.flows()), (Vec::new(), 1));
@@ -157,26 +160,26 @@ fn what_is_not_let_out_meets_nothing_at_its_destination() {
 }
 
 #[test]
-fn each_node_tells_its_own_end() {
+fn each_node_reports_its_own_end() {
     let nothing = json!([]);
-    let out = told(5432, "allow", &rule("allow", "web", 1), &nothing);
+    let out = reported(5432, "allow", &rule("allow", "web", 1), &nothing);
     let allowed = row([0, 1], "db", 5432, FlowOutcome::Reached);
-    let arrived = told(5432, "allow", &nothing, &rule("allow", "db", 1));
+    let arrived = reported(5432, "allow", &nothing, &rule("allow", "db", 1));
     assert_eq!((faults(&allowed, &[(0, out.clone()), (1, arrived.clone())]), allowed.flows()), (Vec::new(), 2));
     assert_eq!(faults(&allowed, &[(0, out)]), [(1, FlowFault::Missing)]);
     assert_eq!(faults(&allowed, &[(1, arrived)]), [(0, FlowFault::Missing)]);
 
     let end = json!([{"verdict": "deny", "tier": "default"}]);
-    let out = told(7, "allow", &rule("allow", "web", 1), &nothing);
-    let stopped = told(7, "deny", &nothing, &end);
+    let out = reported(7, "allow", &rule("allow", "web", 1), &nothing);
+    let stopped = reported(7, "deny", &nothing, &end);
     assert_eq!(faults(&row([0, 1], "db", 7, FlowOutcome::Silent), &[(0, out), (1, stopped)]), []);
 }
 
 #[test]
-fn nobody_tells_of_a_pod_that_talks_to_itself() {
+fn no_flow_is_reported_from_a_pod_to_itself() {
     let row = row([0, 0], "web", 80, FlowOutcome::Reached);
     assert_eq!((faults(&row, &[]), row.flows()), (Vec::new(), 0));
-    let mut flow = told(80, "allow", &json!([]), &json!([]));
+    let mut flow = reported(80, "allow", &json!([]), &json!([]));
     flow["destination"]["address"] = json!("10.65.0.1");
     assert_eq!(faults(&row, &[(0, flow)]), [(0, FlowFault::Unexpected)]);
 }

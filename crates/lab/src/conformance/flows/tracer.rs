@@ -3,21 +3,21 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use tortie_analysis::trace::{At, Connection};
+use tortie_analysis::trace::{Connection, EnforcementPoint};
 use tortie_calc::GraphConfig;
 use tortie_evaluate::{Packet, RuleOutcome, RuleStep, Ruling, Settings, Step};
 use tortie_model::{Direction, Protocol as ModelProtocol, RuleAction};
 
 use super::{Attempt, Hit, Row};
 use crate::{
-    cases::{Cluster, ClusterPod, Followed},
+    cases::{CaseDirectory, Cluster, ClusterPod},
     pods::{Family, Flow, Place, Protocol, Reachability},
 };
 
 /// The cluster of the agents, for `tortie_analysis::trace`.
 #[derive(Debug)]
 pub(in super::super) struct Tracer {
-    followed: Followed,
+    directory: CaseDirectory,
     cluster: tortie_analysis::trace::Cluster,
     pods: Vec<ClusterPod>,
 }
@@ -25,13 +25,13 @@ pub(in super::super) struct Tracer {
 impl Tracer {
     pub(in super::super) fn new() -> Self {
         let cluster = tortie_analysis::trace::Cluster::new(GraphConfig::new("any".into()), Settings::default());
-        Self { followed: Followed::new(1), cluster, pods: Vec::new() }
+        Self { directory: CaseDirectory::new(1), cluster, pods: Vec::new() }
     }
 
     /// Applies the state that was passed to the agents.
     pub(in super::super) fn follow(&mut self, cluster: &Cluster, objects: &[Value]) {
         self.pods.clone_from(&cluster.pods);
-        self.followed.follow_objects(objects).into_iter().for_each(|update| self.cluster.apply(update));
+        self.directory.follow_objects(objects).into_iter().for_each(|update| self.cluster.apply(update));
     }
 
     /// Returns the row of a measured flow; `None` if it was not measured, or if its pods do not
@@ -51,7 +51,7 @@ impl Tracer {
         let [from, to] = ends.map(|(address, _)| self.cluster.place_of(address));
         let connection = self.cluster.connection(&from, &to, &packet).ok()?;
         let attempt = Attempt { protocol: flow.port.protocol, source, target };
-        let [egress, ingress] = [Direction::Egress, Direction::Ingress].map(|way| hits(&connection, way));
+        let [egress, ingress] = [Direction::Egress, Direction::Ingress].map(|direction| hits(&connection, direction));
         Some(Row { flow: flow.clone(), attempt, reached: measured.reached(flow), nodes, egress, ingress })
     }
 
@@ -66,14 +66,14 @@ fn address(pod: &ClusterPod, family: Family) -> Option<IpAddr> {
 
 /// Returns the hits of workload policies in one direction, in order.
 fn hits(connection: &Connection, direction: Direction) -> Vec<Hit> {
-    let of_workload = connection.legs.iter().filter(|leg| matches!(leg.at, At::Workload(_)));
+    let of_workload = connection.legs.iter().filter(|leg| matches!(leg.at, EnforcementPoint::Workload(_)));
     let steps = of_workload.filter(|leg| leg.direction == direction).flat_map(|leg| &leg.explanation.steps);
     steps.filter_map(hit).collect()
 }
 
 /// Returns the hit of a step, if it decided.
 fn hit(step: &Step) -> Option<Hit> {
-    let said = |ruling: Ruling| {
+    let hit_of = |ruling: Ruling| {
         let verdict = match ruling {
             Ruling::Allow => "allow",
             Ruling::Deny => "deny",
@@ -87,13 +87,13 @@ fn hit(step: &Step) -> Option<Hit> {
             tier: Some(tier.to_string()),
             policy: Some(policy.to_string()),
             rule: decided(rules),
-            ..said(*ruling)?
+            ..hit_of(*ruling)?
         }),
-        Step::EndOfTier { tier, ruling } => Some(Hit { tier: Some(tier.to_string()), ..said(*ruling)? }),
+        Step::EndOfTier { tier, ruling } => Some(Hit { tier: Some(tier.to_string()), ..hit_of(*ruling)? }),
         Step::Profile { profile, rules, ruling } => {
-            Some(Hit { profile: Some(profile.to_string()), rule: decided(rules), ..said(*ruling)? })
+            Some(Hit { profile: Some(profile.to_string()), rule: decided(rules), ..hit_of(*ruling)? })
         }
-        Step::EndOfProfiles => said(Ruling::Deny),
+        Step::EndOfProfiles => hit_of(Ruling::Deny),
         _ => None,
     }
 }

@@ -71,11 +71,11 @@ fn unusable_directories_are_refused() {
     let elsewhere = directory(&[("pods.json", &POD.replace("demo-node", "another"))]);
     assert!(message(elsewhere.path().into()).ends_with("has no pod with an address and `nodeName: demo-node`"));
     let mixed = directory(&[("all.yaml", &format!("{TIER}---\n{}", POD.replace('\n', " ")))]);
-    assert!(message(mixed.path().into()).starts_with("all.yaml holds policies and other things"));
+    assert!(message(mixed.path().into()).starts_with("all.yaml holds policies and other objects"));
 }
 
 #[test]
-fn problems_have_their_place() {
+fn problems_have_file_line_and_column() {
     let directory = directory(&[("pods.json", POD), ("tier.yaml", &TIER.replace("order: 1", "odrer: 1"))]);
     let problems = Manifests::read(directory.path()).unwrap().problems;
     assert_eq!(problems.len(), 1, "{problems:?}");

@@ -31,7 +31,7 @@ fn check(rendered: &str, expected: &[&str]) {
 }
 
 #[test]
-fn families_are_told_apart() {
+fn families_have_separate_symbols() {
     let matrix = matrix([cell(OPEN, OPEN), cell(SILENT, None)], cell(OPEN, SILENT));
     check(
         &matrix.render(None, Colors::Off),
@@ -47,7 +47,7 @@ fn families_are_told_apart() {
 }
 
 #[test]
-fn refusals_are_explained_where_there_are_any() {
+fn the_legend_explains_refusals_if_any_occur() {
     let matrix = matrix([cell(REFUSED, OPEN), cell(OPEN, OPEN)], cell(OPEN, OPEN));
     let rendered = matrix.render(None, Colors::Off);
     assert!(rendered.contains("   shop/web        self       x 6             4 6\n"), "{rendered}");

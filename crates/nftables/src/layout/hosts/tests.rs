@@ -11,9 +11,9 @@ fn set_name(number: u16) -> IpSetName {
 
 /// Members of each set.
 #[derive(Clone, Debug, Default)]
-struct Known(BTreeMap<IpSetName, BTreeSet<Cidr>>);
+struct FakeSets(BTreeMap<IpSetName, BTreeSet<Cidr>>);
 
-impl Sets for Known {
+impl Sets for FakeSets {
     fn has(&self, _: IpSetName) -> bool {
         true
     }
@@ -24,7 +24,7 @@ impl Sets for Known {
 }
 
 /// Six rules; each matches one or two sets, and one of them a network as well.
-fn hosts(sets: &Known) -> Hosts {
+fn hosts(sets: &FakeSets) -> Hosts {
     let rules = (0..6).map(|number| Rule::new(Action::Drop).comment(format!("rule {number}"))).collect();
     let wanted = (0..6_u16).map(|number| AddressUnion {
         nets: (number == 5).then(|| "10.0.0.2/31".parse().unwrap()).into_iter().collect(),
@@ -44,7 +44,7 @@ fn members() -> impl Strategy<Value = Cidr> {
 #[test]
 fn more_members_of_rules_than_the_bound_are_not_kept() {
     let member = |number: u32| Cidr::host(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into());
-    let sets = Known([(set_name(0), (0..2048).map(member).collect())].into());
+    let sets = FakeSets([(set_name(0), (0..2048).map(member).collect())].into());
     let rules: Vec<Rule> = (0..3000).map(|_| Rule::new(Action::Drop)).collect();
     let wanted = vec![AddressUnion { nets: BTreeSet::new(), sets: [set_name(0)].into() }; rules.len()];
     let mut hosts = Hosts::new(rules, &wanted, true, &sets, usize::MAX).0;
@@ -67,27 +67,27 @@ proptest! {
     /// After any history of members, the map and its chains equal those built from the current
     /// members, and an address leads exactly to the rules that have it.
     #[test]
-    fn only_what_members_say_counts(history in prop::collection::vec((0..SETS, members(), any::<bool>()), 1..40)) {
-        let mut sets = Known::default();
+    fn the_result_depends_on_current_members_only(history in prop::collection::vec((0..SETS, members(), any::<bool>()), 1..40)) {
+        let mut sets = FakeSets::default();
         let mut edited = hosts(&sets);
         let mut chains: BTreeMap<ChainName, Chain> = edited.chains().map(|chain| (chain.name, chain)).collect();
         let mut map = edited.members();
         for (set, member, is_new) in history {
-            let known = sets.0.entry(set_name(set)).or_default();
+            let members = sets.0.entry(set_name(set)).or_default();
             let changes = match is_new {
-                true if known.insert(member) => edited.edit(set_name(set), &[member], &[]),
-                false if known.remove(&member) => edited.edit(set_name(set), &[], &[member]),
+                true if members.insert(member) => edited.edit(set_name(set), &[member], &[]),
+                false if members.remove(&member) => edited.edit(set_name(set), &[], &[member]),
                 _ => continue,
             };
             chains.extend(changes.new.into_iter().map(|chain| (chain.name, chain)));
-            for (key, verdict) in changes.leads {
+            for (key, verdict) in changes.verdicts {
                 match verdict {
                     Some(verdict) => map.insert(key, verdict),
                     None => map.remove(&key),
                 };
             }
-            for gone in changes.gone {
-                prop_assert!(chains.remove(&gone).is_some(), "{gone} was not there");
+            for unused in changes.unused {
+                prop_assert!(chains.remove(&unused).is_some(), "{unused} was not there");
             }
             let made = hosts(&sets);
             prop_assert_eq!(&made, &edited);

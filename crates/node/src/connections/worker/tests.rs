@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::fixture::{self, evaluator, policy, surroundings, tcp, updates};
+use super::super::fixture::{self, evaluator, node_addresses, policy, tcp, updates};
 use super::*;
 use tortie_model::desired::DesiredUpdate;
 use tortie_telemetry::health::{Health, Reporter};
@@ -12,19 +12,19 @@ struct Fake {
     listed: usize,
     cut: Vec<Connection>,
     /// Messages that are sent while connections are listed.
-    meanwhile: RefCell<Vec<Told>>,
-    teller: Sender<Told>,
+    meanwhile: RefCell<Vec<CutterMessage>>,
+    sender: Sender<CutterMessage>,
     failures: usize,
 }
 
 impl Tracking for Fake {
-    fn surroundings(&mut self) -> Result<Surroundings, NetlinkError> {
-        Ok(surroundings())
+    fn node_addresses(&mut self) -> Result<NodeAddresses, NetlinkError> {
+        Ok(node_addresses())
     }
 
     fn connections(&mut self, keep: &dyn Fn(&Connection) -> bool) -> Result<Vec<Connection>, NetlinkError> {
         self.listed += 1;
-        self.meanwhile.take().into_iter().for_each(|told| self.teller.send(told).unwrap());
+        self.meanwhile.take().into_iter().for_each(|message| self.sender.send(message).unwrap());
         if self.failures > 0 {
             self.failures -= 1;
             return Err(NetlinkError::Overflow);
@@ -50,27 +50,27 @@ impl Tracking for Fake {
 }
 
 /// Follows a node whose server is reached at TCP 8080 and 9090, with a connection to each.
-fn worker() -> (Worker<Fake>, Sender<Told>) {
-    let (teller, told) = channel();
+fn worker() -> (Worker<Fake>, Sender<CutterMessage>) {
+    let (sender, messages) = channel();
     let tracked = vec![tcp("10.0.0.1", ("10.0.0.2", 8080)), tcp("10.0.0.1", ("10.0.0.2", 9090))];
     let tracking = Fake {
         tracked,
         listed: 0,
         cut: Vec::new(),
         meanwhile: RefCell::default(),
-        teller: teller.clone(),
+        sender: sender.clone(),
         failures: 0,
     };
     let worker = Worker {
-        told,
+        messages,
         tracking,
         evaluator: evaluator(&[]),
         exceptions: Exceptions::default(),
         counts: SharedCutCounts::default(),
         state: State::default(),
     };
-    teller.send(fixture::told(policy("server", &[8080, 9090]))).unwrap();
-    (worker, teller)
+    sender.send(fixture::desired(policy("server", &[8080, 9090]))).unwrap();
+    (worker, sender)
 }
 
 /// Does all that there is to do now.
@@ -84,22 +84,26 @@ fn settle(worker: &mut Worker<Fake>) {
     }
 }
 
-fn tell(worker: &mut Worker<Fake>, teller: &Sender<Told>, told: impl IntoIterator<Item = Told>) {
-    told.into_iter().for_each(|told| teller.send(told).unwrap());
+fn send_all(
+    worker: &mut Worker<Fake>,
+    sender: &Sender<CutterMessage>,
+    messages: impl IntoIterator<Item = CutterMessage>,
+) {
+    messages.into_iter().for_each(|message| sender.send(message).unwrap());
     settle(worker);
 }
 
 #[test]
-fn what_a_change_denies_is_cut_once_the_change_is_in_force() {
-    let (mut worker, teller) = worker();
+fn newly_denied_connections_are_cut_once_the_change_is_in_force() {
+    let (mut worker, sender) = worker();
     settle(&mut worker);
     assert_eq!(worker.tracking.listed, 0, "nothing is in force yet");
-    tell(&mut worker, &teller, [Told::InForce(true)]);
+    send_all(&mut worker, &sender, [CutterMessage::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (1, 0));
 
-    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(false)]);
+    send_all(&mut worker, &sender, [fixture::desired(policy("server", &[8080])), CutterMessage::InForce(false)]);
     assert_eq!(worker.tracking.listed, 1, "the change is not in force");
-    tell(&mut worker, &teller, [Told::InForce(true), Told::InForce(true)]);
+    send_all(&mut worker, &sender, [CutterMessage::InForce(true), CutterMessage::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 9090))]);
     assert_eq!(worker.tracking.tracked, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
     let counts = worker.counts.lock();
@@ -109,30 +113,31 @@ fn what_a_change_denies_is_cut_once_the_change_is_in_force() {
 
 #[test]
 fn changes_that_come_together_are_one_pass() {
-    let (mut worker, teller) = worker();
-    let changes = (1..200).flat_map(|port| [fixture::told(policy("server", &[port])), Told::InForce(true)]);
-    tell(&mut worker, &teller, changes);
+    let (mut worker, sender) = worker();
+    let changes = (1..200).flat_map(|port| [fixture::desired(policy("server", &[port])), CutterMessage::InForce(true)]);
+    send_all(&mut worker, &sender, changes);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (1, 2));
 }
 
 #[test]
-fn what_is_allowed_again_before_it_is_cut_is_not_cut() {
-    let (mut worker, teller) = worker();
-    tell(&mut worker, &teller, [Told::InForce(true)]);
+fn connections_that_are_allowed_again_before_the_cut_stay() {
+    let (mut worker, sender) = worker();
+    send_all(&mut worker, &sender, [CutterMessage::InForce(true)]);
     *worker.tracking.meanwhile.borrow_mut() =
-        vec![fixture::told(policy("server", &[9090])), Told::InForce(false), Told::InForce(true)];
-    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
+        vec![fixture::desired(policy("server", &[9090])), CutterMessage::InForce(false), CutterMessage::InForce(true)];
+    send_all(&mut worker, &sender, [fixture::desired(policy("server", &[8080])), CutterMessage::InForce(true)]);
     assert_eq!(worker.tracking.cut, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
 }
 
 #[test]
 fn a_pass_that_waits_for_a_change_to_be_in_force_does_not_fail_liveness() {
-    let (mut worker, teller) = worker();
+    let (mut worker, sender) = worker();
     let (health, timeout) = (Health::default(), Duration::from_millis(500));
     worker.state.pulse = health.pulse(Reporter::Connections, timeout);
-    *worker.tracking.meanwhile.borrow_mut() = vec![fixture::told(policy("server", &[9090])), Told::InForce(false)];
-    for told in [fixture::told(policy("server", &[8080])), Told::InForce(true)] {
-        teller.send(told).unwrap();
+    *worker.tracking.meanwhile.borrow_mut() =
+        vec![fixture::desired(policy("server", &[9090])), CutterMessage::InForce(false)];
+    for message in [fixture::desired(policy("server", &[8080])), CutterMessage::InForce(true)] {
+        sender.send(message).unwrap();
     }
     let settled = std::thread::spawn(move || {
         settle(&mut worker);
@@ -141,21 +146,21 @@ fn a_pass_that_waits_for_a_change_to_be_in_force_does_not_fail_liveness() {
     std::thread::sleep(timeout * 3);
     assert_eq!(health.answer("/liveness").status, 200);
     assert!(!settled.is_finished());
-    teller.send(Told::InForce(true)).unwrap();
+    sender.send(CutterMessage::InForce(true)).unwrap();
     assert_eq!(settled.join().unwrap().cut, [tcp("10.0.0.1", ("10.0.0.2", 8080))]);
 }
 
 #[test]
 fn a_pass_that_fails_is_tried_again() {
-    let (mut worker, teller) = worker();
+    let (mut worker, sender) = worker();
     worker.tracking.failures = 1;
-    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
+    send_all(&mut worker, &sender, [fixture::desired(policy("server", &[8080])), CutterMessage::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (2, 1));
 }
 
 #[test]
 fn nothing_is_cut_by_messages_that_do_not_fit_together() {
-    let (mut worker, teller) = worker();
+    let (mut worker, sender) = worker();
     let of_no_set = tortie_model::desired::IpSetDelta {
         id: "s:none".into(),
         added: tortie_model::desired::Members::Nets(Vec::new()),
@@ -163,16 +168,16 @@ fn nothing_is_cut_by_messages_that_do_not_fit_together() {
     };
     let mut broken = evaluator(&updates());
     assert!(broken.apply(&DesiredUpdate::IpSetDelta(of_no_set)).is_err());
-    let broken = Told::Desired(Box::new(broken.state().clone()));
-    tell(&mut worker, &teller, [broken, fixture::told(policy("server", &[])), Told::InForce(true)]);
+    let broken = CutterMessage::Desired(Box::new(broken.state().clone()));
+    send_all(&mut worker, &sender, [broken, fixture::desired(policy("server", &[])), CutterMessage::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len()), (0, 0));
 }
 
 #[test]
 fn many_are_cut_in_slices() {
-    let (mut worker, teller) = worker();
+    let (mut worker, sender) = worker();
     let from = |n: u32| tcp(&format!("10.1.{}.{}", n / 250, n % 250 + 1), ("10.0.0.2", 9090));
     worker.tracking.tracked = (0..1000).map(from).collect();
-    tell(&mut worker, &teller, [fixture::told(policy("server", &[8080])), Told::InForce(true)]);
+    send_all(&mut worker, &sender, [fixture::desired(policy("server", &[8080])), CutterMessage::InForce(true)]);
     assert_eq!((worker.tracking.listed, worker.tracking.cut.len(), worker.tracking.tracked.len()), (1, 1000, 0));
 }

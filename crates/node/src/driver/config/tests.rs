@@ -19,7 +19,7 @@ fn sources() -> Sources {
 }
 
 #[test]
-fn a_message_has_all_sources_and_what_won() {
+fn a_message_has_all_sources_and_the_effective_values() {
     let sources = sources();
     let message = to_message(&sources, &sources.resolve().unwrap(), &Hostname::new("n1"));
     let won = raw(&[
@@ -46,7 +46,7 @@ fn a_message_has_all_sources_and_what_won() {
 }
 
 #[test]
-fn what_was_told_is_what_is_understood() {
+fn configuration_messages_round_trip() {
     let sources = sources();
     let resolved = sources.resolve().unwrap();
     let message = to_message(&sources, &resolved, &Hostname::new("n1"));

@@ -92,7 +92,7 @@ fn big_set(number: u32) -> DesiredUpdate {
 }
 
 #[test]
-fn a_driver_is_told_its_configuration_first_and_everything_else_in_order() {
+fn a_driver_receives_its_configuration_first_and_updates_in_order() {
     let mut bench = bench(r"printf '\002\000\000\000\000\000\000\000R\000' >&4; cat <&3 >OUT");
     assert!(bench.driver.process.is_none(), "not started before the configuration is known");
     bench.configure();
@@ -132,7 +132,7 @@ fn a_slow_driver_is_waited_for_without_blocking() {
 }
 
 #[test]
-fn a_driver_that_stops_reading_fails_liveness_and_one_without_news_does_not() {
+fn a_driver_that_stops_reading_fails_liveness_and_an_idle_one_does_not() {
     let mut bench =
         bench("head -c 100000 <&3 >/dev/null; until [ -e OUT ]; do sleep 0.05; done; exec cat <&3 >/dev/null");
     let health = bench.health.clone();
@@ -160,7 +160,7 @@ fn a_driver_that_stops_reading_fails_liveness_and_one_without_news_does_not() {
 }
 
 #[test]
-fn a_driver_that_ends_is_an_error_that_says_how() {
+fn the_exit_of_a_driver_is_an_error_with_its_status() {
     for script in ["exit 3", "head -c 1000 <&3 >/dev/null; exit 3"] {
         let mut bench = bench(script);
         bench.configure();
@@ -252,19 +252,19 @@ impl Running {
         Self { folder, feed, health, sender, stop, session }
     }
 
-    fn tell(&self, update: Update) {
-        self.feed.tell([update], Instant::now()).unwrap();
+    fn send(&self, update: Update) {
+        self.feed.send([update], Instant::now()).unwrap();
     }
 
     fn ready(&self, ready: bool) {
-        self.tell(Update::Ready(Some(ready)));
+        self.send(Update::Ready(Some(ready)));
     }
 
     fn pool(&self, cidr: &str) {
         let cidr: Cidr = cidr.parse().unwrap();
         let (ipip_mode, vxlan_mode) = (EncapMode::Never, EncapMode::Never);
         let pool = IpPool { cidr, ipip_mode, vxlan_mode, masquerade: false, disabled: false, allowed_uses: [].into() };
-        self.tell(Update::IpPool(cidr, Some(pool.into())));
+        self.send(Update::IpPool(cidr, Some(pool.into())));
     }
 
     fn written(&self) -> Vec<Received> {
@@ -284,9 +284,9 @@ impl Running {
         }
     }
 
-    fn says(&self, code: u16, words: &str) -> bool {
+    fn has_readiness(&self, code: u16, text: &str) -> bool {
         let answer = self.health.answer("/readiness");
-        answer.status == code && answer.body.contains(words)
+        answer.status == code && answer.body.contains(text)
     }
 
     fn stop(self) {
@@ -302,7 +302,7 @@ fn a_driver_is_not_started_while_the_datastore_is_not_ready() {
     let running = Running::new(bench("touch OUT; exec cat <&3 >/dev/null"));
     running.ready(false);
     running.feed.end_resync().unwrap();
-    running.until(|running| running.says(503, "not ready (ClusterInformation default"));
+    running.until(|running| running.has_readiness(503, "not ready (ClusterInformation default"));
     std::thread::sleep(Duration::from_millis(200));
     let started = |running: &Running| running.folder.path().join("out").exists();
     assert!(!started(&running));
@@ -312,18 +312,18 @@ fn a_driver_is_not_started_while_the_datastore_is_not_ready() {
 }
 
 #[test]
-fn a_driver_is_told_nothing_while_the_datastore_is_not_ready_and_then_everything() {
+fn a_driver_receives_updates_once_the_datastore_is_ready() {
     let running = Running::new(bench(r"printf '\002\000\000\000\000\000\000\000R\000' >&4; cat <&3 >OUT"));
     running.pool("10.1.0.0/16");
     running.feed.end_resync().unwrap();
-    running.until(|running| running.has_pool("10.1.0.0/16") && running.says(200, ""));
+    running.until(|running| running.has_pool("10.1.0.0/16") && running.has_readiness(200, ""));
     running.ready(false);
-    running.until(|running| running.says(503, "not ready (ClusterInformation default"));
+    running.until(|running| running.has_readiness(503, "not ready (ClusterInformation default"));
     let before = running.written();
     running.pool("10.2.0.0/16");
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(running.written(), before);
     running.ready(true);
-    running.until(|running| running.has_pool("10.2.0.0/16") && running.says(200, ""));
+    running.until(|running| running.has_pool("10.2.0.0/16") && running.has_readiness(200, ""));
     running.stop();
 }

@@ -87,7 +87,7 @@ fn endpoint() -> DesiredUpdate {
 }
 
 #[test]
-fn what_the_engine_says_is_enforced_and_reported() {
+fn updates_of_the_engine_are_enforced_and_reported() {
     let mut bench = Bench::new();
     bench.update(&endpoint());
     bench.update(&DesiredUpdate::InSync);
@@ -116,7 +116,7 @@ fn nothing_is_written_before_the_engine_is_in_sync() {
 }
 
 #[test]
-fn what_is_in_force_stays_when_the_engine_goes_or_errs() {
+fn enforced_state_stays_when_the_engine_ends_or_fails() {
     let endings: [(&[u8], &str); 3] = [
         (&[9, 0, 0], "the stream ends after 3 of 8 bytes of a length"),
         (&[1, 0, 0, 0, 0, 0, 0, 0, 0xff], "not a ToDataplane message"),

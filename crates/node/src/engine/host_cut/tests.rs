@@ -39,7 +39,7 @@ fn endpoint(has_policy: bool, default_action: TierDefaultAction, profiles: &[&st
     DesiredUpdate::HostEndpoint("host".into(), state)
 }
 
-fn said(cut: &mut HostCut, updates: &[DesiredUpdate]) -> Vec<String> {
+fn warnings_after(cut: &mut HostCut, updates: &[DesiredUpdate]) -> Vec<String> {
     updates.iter().for_each(|update| cut.on_update(update));
     cut.warnings()
 }
@@ -52,15 +52,15 @@ fn an_endpoint_without_policies_is_warned_of_once() {
     let bare = endpoint(false, TierDefaultAction::Deny, &[]);
     let expected = "host endpoint host: no policy allows anything, so all incoming and outgoing traffic of the host on \
                     interface eth0 is cut off, but for failsafe ports and established connections";
-    assert_eq!(said(&mut cut, std::slice::from_ref(&bare)), [expected]);
-    assert_eq!(said(&mut cut, std::slice::from_ref(&bare)), NOTHING);
+    assert_eq!(warnings_after(&mut cut, std::slice::from_ref(&bare)), [expected]);
+    assert_eq!(warnings_after(&mut cut, std::slice::from_ref(&bare)), NOTHING);
     // Another state, and the first again.
     let allows = policy(Some(RuleAction::Allow), None);
-    let out = said(&mut cut, &[allows, endpoint(true, TierDefaultAction::Deny, &[])]);
+    let out = warnings_after(&mut cut, &[allows, endpoint(true, TierDefaultAction::Deny, &[])]);
     assert!(out.len() == 1 && out[0].contains("all outgoing traffic"), "{out:?}");
-    assert_eq!(said(&mut cut, &[policy(Some(RuleAction::Allow), Some(RuleAction::Unspecified))]), NOTHING);
-    assert_eq!(said(&mut cut, &[bare]), [expected]);
-    assert_eq!(said(&mut cut, &[DesiredUpdate::HostEndpointRemove("host".into())]), NOTHING);
+    assert_eq!(warnings_after(&mut cut, &[policy(Some(RuleAction::Allow), Some(RuleAction::Unspecified))]), NOTHING);
+    assert_eq!(warnings_after(&mut cut, &[bare]), [expected]);
+    assert_eq!(warnings_after(&mut cut, &[DesiredUpdate::HostEndpointRemove("host".into())]), NOTHING);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_policy_that_only_denies_passes_or_logs_allows_nothing() {
     for action in [RuleAction::Deny, RuleAction::NextTier, RuleAction::Log] {
         let mut cut = HostCut::default();
         let updates = [policy(Some(action), Some(action)), endpoint(true, TierDefaultAction::Deny, &[])];
-        assert_eq!(said(&mut cut, &updates).len(), 1, "{action:?}");
+        assert_eq!(warnings_after(&mut cut, &updates).len(), 1, "{action:?}");
     }
 }
 
@@ -84,10 +84,10 @@ fn a_profile_counts_if_it_is_reached() {
     ] {
         let mut cut = HostCut::default();
         let updates = [profile.clone(), denies.clone(), endpoint(has_policy, default_action, &["open"])];
-        assert_eq!(!said(&mut cut, &updates).is_empty(), warned, "{has_policy} {default_action:?}");
+        assert_eq!(!warnings_after(&mut cut, &updates).is_empty(), warned, "{has_policy} {default_action:?}");
     }
     // When the profile goes, the endpoint is cut off.
     let mut cut = HostCut::default();
-    assert_eq!(said(&mut cut, &[profile, endpoint(false, TierDefaultAction::Deny, &["open"])]), NOTHING);
-    assert_eq!(said(&mut cut, &[DesiredUpdate::ProfileRemove("open".into())]).len(), 1);
+    assert_eq!(warnings_after(&mut cut, &[profile, endpoint(false, TierDefaultAction::Deny, &["open"])]), NOTHING);
+    assert_eq!(warnings_after(&mut cut, &[DesiredUpdate::ProfileRemove("open".into())]).len(), 1);
 }

@@ -203,7 +203,7 @@ fn readiness_names_a_layout_over_budget_until_its_members_fit() {
 #[derive(Debug)]
 struct Programs {
     state: Arc<Mutex<PolicyState>>,
-    told: usize,
+    updates: usize,
 }
 
 impl PolicyPrograms for Programs {
@@ -212,7 +212,7 @@ impl PolicyPrograms for Programs {
     }
 
     fn on_update(&mut self, _: &DesiredUpdate) {
-        self.told += 1;
+        self.updates += 1;
     }
 
     fn on_link(&mut self, _: &LinkEvent) {}
@@ -220,7 +220,7 @@ impl PolicyPrograms for Programs {
     fn on_links_in_sync(&mut self) {}
 
     fn apply(&mut self, _: Duration) -> PolicyState {
-        assert!(self.told > 0, "they are told before they are asked");
+        assert!(self.updates > 0, "they are told before they are asked");
         self.state.lock().unwrap().clone()
     }
 
@@ -234,12 +234,12 @@ impl PolicyPrograms for Programs {
 }
 
 #[test]
-fn nothing_is_ready_before_programs_enforce_policy_and_what_is_wrong_with_them_is_shown() {
+fn readiness_requires_ebpf_enforcement_and_shows_its_problems() {
     let mut sources = Sources::default();
     sources.set(tortie_model::desired::ConfigSource::Environment, [("BPFEnabled".into(), "true".into())].into());
     let config = settings::dataplane(&sources.resolve().unwrap().config, "n1".into(), Backend::Nft).unwrap();
     let state = Arc::new(Mutex::new(PolicyState::default()));
-    let programs = Programs { state: Arc::clone(&state), told: 0 };
+    let programs = Programs { state: Arc::clone(&state), updates: 0 };
     let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
     let mut enforcement = InKernel::new(config, kernel, Health::default(), SharedMetrics::default());
     enforcement =

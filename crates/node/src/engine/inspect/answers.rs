@@ -194,8 +194,7 @@ pub struct Policy {
 pub enum RuleCounts {
     /// Counters of nftables rules.
     Rules(Vec<CountedRule>),
-    /// The counters are in kernel rules, which these programs list; none if another program
-    /// enforces.
+    /// The counters are in kernel rules, which these programs list; none if another program enforces.
     Listings(Vec<Listing>),
     /// Counters of eBPF programs.
     Decisions(Vec<DecisionCounters>),
@@ -203,8 +202,7 @@ pub enum RuleCounts {
     Failed(String),
 }
 
-/// Approximate number of packets that one rule, or another step of the evaluation, has decided in
-/// eBPF programs.
+/// Approximate number of packets that one rule, or another step of the evaluation, has decided in eBPF programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionCounters {
     /// `ingress` or `egress`.
@@ -258,8 +256,7 @@ const fn one() -> usize {
     1
 }
 
-/// The kernel's counters of policy rules that are one rule in the kernel, in whichever chains it
-/// stands.
+/// The kernel's counters of policy rules that are one rule in the kernel, in whichever chains it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedRule {
     /// The count.

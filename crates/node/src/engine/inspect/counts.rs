@@ -94,10 +94,10 @@ mod tests {
             count(ingress, Some(rule(0)), 4),
             count(egress, Some(rule(0)), 5),
         ];
-        let told = answers(counts);
-        let told: Vec<(u64, &str)> = told.iter().map(|answer| (answer.packets, &*answer.decided_by)).collect();
+        let found = answers(counts);
+        let found: Vec<(u64, &str)> = found.iter().map(|answer| (answer.packets, &*answer.decided_by)).collect();
         let rule = |number| format!("NetworkPolicy/shop/web rule {number}");
-        assert_eq!(told[..3], [(5, &*rule(0)), (4, &*rule(0)), (3, &*rule(10))]);
-        assert_eq!(told.len(), 5);
+        assert_eq!(found[..3], [(5, &*rule(0)), (4, &*rule(0)), (3, &*rule(10))]);
+        assert_eq!(found.len(), 5);
     }
 }

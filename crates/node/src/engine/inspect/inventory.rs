@@ -68,15 +68,15 @@ impl Inventory {
     /// Endpoints that have this name, id, interface or address, or all.
     pub(in crate::engine) fn endpoints(
         &self,
-        wanted: Option<&str>,
+        name_filter: Option<&str>,
         workload_status: impl Fn(&WorkloadEndpointId) -> Option<EndpointStatus>,
         host_status: impl Fn(&HostEndpointName) -> Option<EndpointStatus>,
     ) -> Vec<Endpoint> {
         let is_wanted = |endpoint: &Endpoint| {
-            wanted.is_none_or(|wanted| {
-                [&endpoint.name, &endpoint.id].into_iter().any(|name| name == wanted)
-                    || endpoint.interface.as_deref() == Some(wanted)
-                    || endpoint.addresses.iter().any(|address| address == wanted)
+            name_filter.is_none_or(|name_filter| {
+                [&endpoint.name, &endpoint.id].into_iter().any(|name| name == name_filter)
+                    || endpoint.interface.as_deref() == Some(name_filter)
+                    || endpoint.addresses.iter().any(|address| address == name_filter)
             })
         };
         let workloads = self.workloads.iter().map(|(id, state)| workload(id, state, workload_status(id)));
@@ -85,9 +85,10 @@ impl Inventory {
     }
 
     /// Policies whose id, or the end of it, is this, or all.
-    pub(in crate::engine) fn policies(&self, wanted: Option<&str>) -> Vec<Policy> {
+    pub(in crate::engine) fn policies(&self, name_filter: Option<&str>) -> Vec<Policy> {
         let users = self.users();
-        let policies = self.policies.iter().filter(|(id, _)| wanted.is_none_or(|wanted| is_named(id, wanted)));
+        let policies =
+            self.policies.iter().filter(|(id, _)| name_filter.is_none_or(|name_filter| is_named(id, name_filter)));
         let answer = |(id, policy): (&PolicyId, &Arc<desired::Policy>)| {
             let source = &policy.source;
             let mut ip_sets: Vec<String> =
@@ -133,7 +134,7 @@ impl Inventory {
         users
     }
 
-    pub(in crate::engine) fn ip_sets(&self, wanted: Option<&str>) -> Vec<IpSet> {
+    pub(in crate::engine) fn ip_sets(&self, name_filter: Option<&str>) -> Vec<IpSet> {
         let mut users: BTreeMap<&IpSetId, Vec<String>> = BTreeMap::new();
         let policies = self.policies.iter().map(|(id, policy)| (id.to_string(), &policy.inbound, &policy.outbound));
         let profiles = self
@@ -148,7 +149,7 @@ impl Inventory {
                 }
             }
         }
-        let sets = self.sets.iter().filter(|(id, _)| wanted.is_none_or(|wanted| id.as_str() == wanted));
+        let sets = self.sets.iter().filter(|(id, _)| name_filter.is_none_or(|name_filter| id.as_str() == name_filter));
         let answer = |(id, (set_type, size)): (&IpSetId, &(IpSetType, usize))| {
             let kernel_name = |family| ip_set_name(family, id).ok().map(|name| name.to_string());
             IpSet {
@@ -170,9 +171,9 @@ impl Inventory {
 }
 
 /// Whether a policy may be meant by this: `KIND/NAMESPACE/NAME`, `NAMESPACE/NAME`, or the name.
-fn is_named(id: &PolicyId, wanted: &str) -> bool {
+fn is_named(id: &PolicyId, name: &str) -> bool {
     let full = id.to_string();
-    full == wanted || full.strip_suffix(wanted).is_some_and(|before| before.ends_with('/'))
+    full == name || full.strip_suffix(name).is_some_and(|before| before.ends_with('/'))
 }
 
 fn sets_of<'a>(inbound: &'a Rules, outbound: &'a Rules) -> impl Iterator<Item = &'a IpSetId> {

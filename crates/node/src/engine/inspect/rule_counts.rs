@@ -39,14 +39,16 @@ pub(in crate::engine) fn answers(counts: Vec<(Family, RuleCount)>) -> Vec<Counte
                 counted_together: origins.len(),
                 kernel_rules: 1,
             },
-            of: origins.into_iter().map(|origin| (Arc::clone(&origin.owner), words(direction, &origin))).collect(),
+            of: origins
+                .into_iter()
+                .map(|origin| (Arc::clone(&origin.owner), description(direction, &origin)))
+                .collect(),
         });
     }
     answers
 }
 
-/// Returns the rule's direction and number in its owner: `ingress 3`.
-fn words(direction: Option<Direction>, origin: &Origin) -> String {
+fn description(direction: Option<Direction>, origin: &Origin) -> String {
     let direction = match direction {
         Some(Direction::Ingress) => "ingress",
         Some(Direction::Egress) => "egress",

@@ -106,7 +106,7 @@ fn sets_know_their_size_and_users() {
 }
 
 #[test]
-fn what_is_removed_is_forgotten() {
+fn removed_objects_leave_the_inventory() {
     let mut inventory = inventory();
     for update in [
         DesiredUpdate::WorkloadEndpointRemove(workload("shop/db")),
@@ -124,7 +124,7 @@ fn what_is_removed_is_forgotten() {
 }
 
 #[test]
-fn each_parameter_is_told_with_its_source_and_what_it_overrides() {
+fn each_parameter_has_its_source_and_the_overridden_values() {
     let mut sources = Sources::default();
     let raw = |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     sources.set(
@@ -150,7 +150,7 @@ fn each_parameter_is_told_with_its_source_and_what_it_overrides() {
 }
 
 #[test]
-fn prefixes_of_interfaces_are_told_as_the_option_for_addresses_makes_them() {
+fn interface_prefixes_are_those_of_workloads_by_address() {
     let with = |value: Option<&str>, by_address| {
         let mut sources = Sources::default().by_address(by_address);
         let raw = value.map(|value| ("interfaceprefix".to_owned(), value.to_owned()));

@@ -85,7 +85,6 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    /// Returns notices about parameters that others leave without an effect.
     fn overruled(&self) -> impl Iterator<Item = String> + '_ {
         let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
         self.fixed.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
@@ -93,8 +92,8 @@ impl<E: Enforcement> Session<E> {
 
     /// Returns notices about parameters without an effect because nftables was chosen.
     fn beside_nftables(&self) -> &[Notice] {
-        let told = &self.fixed.resolved.beside_nftables;
-        if !told.is_empty() && self.enforcement.report().by_nftables { told } else { &[] }
+        let notices = &self.fixed.resolved.beside_nftables;
+        if !notices.is_empty() && self.enforcement.report().by_nftables { notices } else { &[] }
     }
 
     fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {

@@ -12,7 +12,6 @@ impl<E: Enforcement> Session<E> {
         sources.resolve().is_ok_and(|resolved| self.enforcement.must_restart(&self.fixed.resolved, &resolved))
     }
 
-    /// Takes over the datastore's configuration; returns whether it requires a new session.
     pub(super) fn configure(&mut self, config: &ConfigUpdate) -> Result<bool, SessionError> {
         let mut sources = self.fixed.sources.clone();
         sources.set_datastore(config);
@@ -22,7 +21,7 @@ impl<E: Enforcement> Session<E> {
                 self.enforcement.on_config(&sources, &resolved).map_err(SessionError::of_enforcement)?;
             }
             Err(error) if self.enforcement.has_enforced() => {
-                tracing::error!(%error, "the configuration in force stays in force");
+                tracing::error!(%error, "invalid configuration in the datastore; the configuration in force stays in force");
             }
             Err(error) => return Err(error.into()),
         }

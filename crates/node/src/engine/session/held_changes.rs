@@ -13,7 +13,6 @@ use crate::engine::inspect::Answer;
 use crate::host_changes::{ConfirmedChanges, HeldChanges, Settled};
 use tortie_telemetry::health::Reporter;
 
-/// Returns the settings of evaluation that follow from these parameters of the datastore.
 fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluate::Settings> {
     let mut sources = sources.clone();
     sources.set_datastore(config);
@@ -47,10 +46,10 @@ impl<E: Enforcement> Session<E> {
         let in_sync = pending.pop_if(|update| is_in_sync(update));
         pending.append(&mut settled.messages);
         pending.extend(in_sync);
-        let is_news = settled.is_news;
+        let held_changed = settled.held_changed;
         self.on_settled(settled, false);
-        if is_news {
-            self.tell_held_changes();
+        if held_changed {
+            self.report_held_changes();
         }
         Ok(None)
     }
@@ -63,7 +62,7 @@ impl<E: Enforcement> Session<E> {
             if let Update::Policy(id, _) = &update
                 && has_enforced
             {
-                self.desired.news.changed(id, noticed, was_active);
+                self.desired.policy_changes.changed(id, noticed, was_active);
             }
             self.enforcement.on_object(&update);
             if is_unknown {
@@ -79,7 +78,7 @@ impl<E: Enforcement> Session<E> {
             Some(_) if !self.input.in_sync => None,
             Some(changes) => changes.confirm(&self.graph).map(|(confirmed, settled)| {
                 self.on_settled(settled, true);
-                self.tell_held_changes();
+                self.report_held_changes();
                 Answer::Confirmed(confirmed)
             }),
         };
@@ -90,14 +89,13 @@ impl<E: Enforcement> Session<E> {
         self.host_changes.as_ref()?.held()
     }
 
-    /// Returns the time until held changes are evaluated again if no event comes.
-    pub(super) fn next_look(&self, now: Duration) -> Duration {
-        let next = self.host_changes.as_ref().and_then(|changes| changes.next_look(now));
+    pub(super) fn next_trial(&self, now: Duration) -> Duration {
+        let next = self.host_changes.as_ref().and_then(|changes| changes.next_trial(now));
         let is_asked = self.hold.is_none() && self.enforcement.takes_more();
         next.filter(|_| is_asked).unwrap_or(Duration::MAX)
     }
 
-    fn tell_held_changes(&mut self) {
+    fn report_held_changes(&mut self) {
         let count = self.held_changes().map_or(0, |held| held.objects.len());
         self.metrics.lock().datastore.held_changes = count as u64;
         self.health.report(Reporter::CalculationGraph, self.condition());

@@ -106,7 +106,7 @@ impl Bench {
     fn file(&mut self, path: &str, text: &str) {
         let updates = self.directory.set_file(path.as_ref(), Some(FileContent::Text(text)));
         self.feed.problems(self.directory.problems().collect()).unwrap();
-        self.feed.tell(updates, Instant::now()).unwrap();
+        self.feed.send(updates, Instant::now()).unwrap();
     }
 
     fn send(&self, input: Input) {
@@ -167,7 +167,7 @@ impl Bench {
     fn without_file(&mut self, path: &str) {
         let updates = self.directory.set_file(path.as_ref(), None);
         self.feed.problems(self.directory.problems().collect()).unwrap();
-        self.feed.tell(updates, Instant::now()).unwrap();
+        self.feed.send(updates, Instant::now()).unwrap();
     }
 }
 
@@ -196,7 +196,7 @@ fn nothing_is_written_before_both_sides_are_in_sync_and_then_everything() {
 }
 
 #[test]
-fn a_turn_that_takes_long_is_logged_once_with_what_took_long() {
+fn a_long_turn_is_logged_once_with_its_longest_parts() {
     let (lines, _guard) = tortie_telemetry::logging::capture();
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
@@ -244,7 +244,7 @@ fn unusable_input_stops_the_start_if_that_is_wanted() {
 }
 
 #[test]
-fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_repaired() {
+fn an_invalid_policy_without_a_valid_version_denies_and_blocks_readiness() {
     let broken = POLICY.replace("podSelector: {}", "podSelector: {matchLabels: 7}");
     let mut bench = Bench::new(&[], Unreadable::Deny);
     bench.directory = DirState::new(Options::default()).close_unknown();
@@ -262,7 +262,7 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_re
             let updates = directory.set_file("b.yaml".as_ref(), Some(FileContent::Text(POLICY)));
             assert!(updates.iter().any(|update| !update.exists()), "what was closed is open again");
             bench.feed.problems(directory.problems().collect()).unwrap();
-            bench.feed.tell(updates, Instant::now()).unwrap();
+            bench.feed.send(updates, Instant::now()).unwrap();
             resolved.set(true);
         }
         resolved.get() && bench.is_ready()
@@ -272,23 +272,24 @@ fn what_is_unknown_is_closed_and_keeps_the_agent_from_being_ready_until_it_is_re
 }
 
 #[test]
-fn what_only_the_calculation_refuses_is_told_until_it_is_gone() {
+fn calculation_problems_are_reported_until_they_are_resolved() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("node.yaml", NODE);
     let spoofing = "metadata: {annotations: {cni.projectcalico.org/allowedSourcePrefixes: '[\"192.0.2.0/24\"]'}, ";
     bench.file("a.yaml", &CLUSTER.replace("metadata: {name: web", &format!("{spoofing}name: web")));
     bench.in_sync();
-    let told = |bench: &Bench| bench.health.answer("/readiness").body.contains("which WorkloadSourceSpoofing forbids");
+    let is_reported =
+        |bench: &Bench| bench.health.answer("/readiness").body.contains("which WorkloadSourceSpoofing forbids");
     let resolved = Cell::new(false);
     let directory = RefCell::new(std::mem::replace(&mut bench.directory, DirState::new(Options::default())));
     let (end, _) = bench.run_until(|bench| {
-        if !resolved.get() && bench.is_ready() && told(bench) {
+        if !resolved.get() && bench.is_ready() && is_reported(bench) {
             assert_eq!(bench.metrics.lock().datastore.input_problems, 1);
             let updates = directory.borrow_mut().set_file("a.yaml".as_ref(), Some(FileContent::Text(CLUSTER)));
-            bench.feed.tell(updates, Instant::now()).unwrap();
+            bench.feed.send(updates, Instant::now()).unwrap();
             resolved.set(true);
         }
-        resolved.get() && !told(bench) && bench.metrics.lock().datastore.input_problems == 0
+        resolved.get() && !is_reported(bench) && bench.metrics.lock().datastore.input_problems == 0
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
 }
@@ -324,10 +325,10 @@ fn a_program_that_is_to_end_with_an_error_does() {
 }
 
 #[test]
-fn a_session_lets_go_of_what_it_has_enforced() {
+fn a_session_releases_the_kernel_once_it_has_enforced() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     let (waiting, gone) = channel_of_unit();
-    bench.send(Input::LetGo(waiting));
+    bench.send(Input::Release(waiting));
     bench.file("cluster.yaml", CLUSTER);
     bench.run_to_idle();
     assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected), "nothing is enforced yet");
@@ -336,8 +337,8 @@ fn a_session_lets_go_of_what_it_has_enforced() {
     bench.run_to_idle();
     assert!(bench.is_ready());
     let (waiting, gone) = channel_of_unit();
-    bench.send(Input::LetGo(waiting));
-    let Some(SessionEnd::LetGo(waiting)) = bench.run_until_idle() else { panic!("the session goes on") };
+    bench.send(Input::Release(waiting));
+    let Some(SessionEnd::Release(waiting)) = bench.run_until_idle() else { panic!("the session goes on") };
     assert_eq!(gone.try_recv(), Err(TryRecvError::Empty), "not before the session is gone");
     drop(waiting);
     assert_eq!(gone.try_recv(), Err(TryRecvError::Disconnected));
@@ -366,7 +367,7 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
 }
 
 #[test]
-fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
+fn an_invalid_vital_parameter_keeps_the_enforced_state() {
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {interfacePrefix: 'not an interface'}\n";
     let mut bench = Bench::new(&[], Unreadable::Exit);
@@ -377,7 +378,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
     let sent = Cell::new(false);
     let (end, _) = bench.run_until(|bench| {
         if bench.is_ready() && !sent.replace(true) {
-            bench.feed.tell(updates.clone(), Instant::now()).unwrap();
+            bench.feed.send(updates.clone(), Instant::now()).unwrap();
         }
         bench.metrics.lock().datastore.updates_processed.contains_key("model.GlobalConfigKey")
     });
@@ -385,7 +386,7 @@ fn a_vital_parameter_that_goes_bad_does_not_end_what_is_in_force() {
 }
 
 #[test]
-fn what_another_session_was_told_does_not_make_this_one_ready() {
+fn updates_of_another_session_do_not_make_this_one_ready() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     let (feed, watching) = channel();
     let wake = bench.sender.clone();
@@ -399,15 +400,15 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
     let away = "the datastore cannot be read: away";
     let node = bench.directory.set_file("node.yaml".as_ref(), Some(FileContent::Text(NODE)));
     assert!(!node.is_empty());
-    let told = Cell::new(0);
+    let step = Cell::new(0);
     let (end, _) = bench.run_until(|bench| {
         let answer = bench.health.answer("/readiness");
-        match told.get() {
+        match step.get() {
             0 => feed.unavailable("away").unwrap(),
             1 if answer.body.contains(away) => {
                 assert_ne!(answer.status, 200);
                 feed.begin_resync().unwrap();
-                feed.tell(node.clone(), Instant::now()).unwrap();
+                feed.send(node.clone(), Instant::now()).unwrap();
                 feed.end_resync().unwrap();
                 feed.available().unwrap();
             }
@@ -420,11 +421,11 @@ fn what_another_session_was_told_does_not_make_this_one_ready() {
             4 => return answer.status == 200 && !answer.body.contains(away),
             _ => return false,
         }
-        told.set(told.get() + 1);
+        step.set(step.get() + 1);
         false
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
-    assert_eq!(told.get(), 4);
+    assert_eq!(step.get(), 4);
 }
 
 #[test]
@@ -436,7 +437,7 @@ fn a_source_that_ends_ends_the_session() {
 }
 
 #[test]
-fn a_stop_is_heard_however_full_the_queue_is() {
+fn a_stop_is_handled_with_a_full_queue() {
     let mut bench = Bench::new(&[], Unreadable::default());
     while bench.sender.try_send(Input::Datastore).is_ok() {}
     bench.stop.set();

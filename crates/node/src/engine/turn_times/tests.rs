@@ -9,8 +9,8 @@ const fn ms(ms: u64) -> Duration {
 /// writing seven.
 fn turn(begin: Duration, tenth: Duration) -> (TurnTimes, Duration) {
     let mut turn = TurnTimes::begin(begin);
-    turn.told(TurnCause::Event("links"));
-    turn.told(TurnCause::Datastore);
+    turn.add_cause(TurnCause::Event("links"));
+    turn.add_cause(TurnCause::Datastore);
     turn.updates(3);
     let end = begin + 10 * tenth;
     turn.done(Part::Updates, begin + tenth);

@@ -2,20 +2,20 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use tortie_evaluate::{Packet, Settings};
-use tortie_flows::{ConnectionNews, FlowId, Limits};
+use tortie_flows::{ConnectionReport, FlowId, Limits};
 use tortie_rules::no_profile_prefix;
 
 use super::*;
-use crate::flows::heard::Logged;
-use crate::flows::told::{self, Teller};
+use crate::flows::kernel_events::Logged;
+use crate::flows::queue::{self, MessageSender};
 use crate::flows::{FlowFile, FlowRecord};
 use crate::metrics::Metrics;
 
 /// Returns scripted events, one entry for each read.
 #[derive(Debug, Default)]
 struct Script {
-    looks: VecDeque<Heard>,
-    listed: Vec<ConnectionNews>,
+    looks: VecDeque<KernelEvents>,
+    listed: Vec<ConnectionReport>,
     can_list: bool,
 }
 
@@ -24,11 +24,11 @@ impl Source for Script {
         !self.looks.is_empty()
     }
 
-    fn hear(&mut self, heard: &mut Heard) {
-        *heard = self.looks.pop_front().unwrap_or_default();
+    fn receive(&mut self, events: &mut KernelEvents) {
+        *events = self.looks.pop_front().unwrap_or_default();
     }
 
-    fn list(&mut self, each: &mut dyn FnMut(&ConnectionNews)) -> bool {
+    fn list(&mut self, each: &mut dyn FnMut(&ConnectionReport)) -> bool {
         self.listed.iter().for_each(each);
         self.can_list
     }
@@ -44,12 +44,12 @@ fn denied(port: u16) -> Logged {
 }
 
 /// A worker and the sender of its messages; its file is in the folder.
-fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFlows) {
-    let (told, receiver) = told::queue(10);
+fn worker(looks: Vec<KernelEvents>, folder: &Path) -> (Worker<Script>, MessageSender, SharedFlows) {
+    let (sender, receiver) = queue::message_queue(10);
     let shared = SharedFlows::default();
     let file = FlowFile { path: folder.join("flows"), max_size: 1 << 20, max_files: 2 };
     let settings = FlowSettings {
-        tells: true,
+        reports_flows: true,
         log_rules: None,
         flush_interval: Duration::from_secs(300),
         previews: true,
@@ -63,27 +63,30 @@ fn worker(looks: Vec<Heard>, folder: &Path) -> (Worker<Script>, Teller, SharedFl
     let clock = Clock::start();
     let outputs = Outputs::new(&settings, shared.clone(), clock.now()).unwrap();
     let source = Script { looks: looks.into(), can_list: true, ..Script::default() };
-    (Worker::new(receiver, source, collector, Some(outputs), clock), told, shared)
+    (Worker::new(receiver, source, collector, Some(outputs), clock), sender, shared)
 }
 
-fn looks(packets: &[&[u16]]) -> Vec<Heard> {
-    let heard = |ports: &&[u16]| Heard { packets: ports.iter().copied().map(denied).collect(), ..Heard::default() };
-    packets.iter().map(heard).collect()
+fn looks(packets: &[&[u16]]) -> Vec<KernelEvents> {
+    let events = |ports: &&[u16]| KernelEvents {
+        packets: ports.iter().copied().map(denied).collect(),
+        ..KernelEvents::default()
+    };
+    packets.iter().map(events).collect()
 }
 
 #[test]
-fn what_is_heard_is_shared() {
+fn kernel_events_become_shared_flows() {
     let folder = tempfile::tempdir().unwrap();
     let quiet: [&[u16]; 8] = [&[]; 8];
-    let heard = looks(&[&[&[1, 2][..], &[1]], &quiet[..]].concat());
-    let (mut worker, _told, shared) = worker(heard, folder.path());
+    let events = looks(&[&[&[1, 2][..], &[1]], &quiet[..]].concat());
+    let (mut worker, _sender, shared) = worker(events, folder.path());
     assert!(shared.recent().is_none() && shared.follow().is_none());
     shared.begin();
     let followed = shared.follow().unwrap();
     while worker.turn() {}
     let recent: Vec<FlowRecord> = shared.recent().unwrap().iter().map(FlowRecord::of).collect();
-    let told: Vec<_> = recent.iter().map(|flow| (flow.destination.port, flow.attempts, &*flow.verdict)).collect();
-    assert_eq!(told, [(Some(1), 2, "deny"), (Some(2), 1, "deny")]);
+    let received: Vec<_> = recent.iter().map(|flow| (flow.destination.port, flow.attempts, &*flow.verdict)).collect();
+    assert_eq!(received, [(Some(1), 2, "deny"), (Some(2), 1, "deny")]);
     assert_eq!(followed.try_iter().map(|batch| batch.events.len()).sum::<usize>(), 2);
 
     worker.run();
@@ -100,7 +103,7 @@ fn more_is_read_at_once_and_losses_are_counted() {
         (look.more, look.lost, look.unreadable) = (true, 2, 1);
     }
     looks[2].more = false;
-    let (mut worker, _told, ..) = worker(looks, folder.path());
+    let (mut worker, _sender, ..) = worker(looks, folder.path());
     assert!(worker.turn());
     let outputs = worker.outputs.as_ref().unwrap();
     assert_eq!((outputs.lost, outputs.unreadable), (6, 3));
@@ -111,10 +114,10 @@ fn more_is_read_at_once_and_losses_are_counted() {
 #[test]
 fn a_listing_that_fails_ends_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut worker, _told, ..) = worker(looks(&[&[1]]), folder.path());
-    let news = ConnectionNews { id: id(1), sent_to: None, traffic: None };
+    let (mut worker, _sender, ..) = worker(looks(&[&[1]]), folder.path());
+    let connection = ConnectionReport { id: id(1), sent_to: None, traffic: None };
     assert!(worker.turn());
-    worker.collector.on_new(&news, worker.clock.now());
+    worker.collector.on_new(&connection, worker.clock.now());
     worker.source.can_list = false;
     worker.list();
     worker.list();
@@ -125,18 +128,18 @@ fn a_listing_that_fails_ends_nothing() {
 }
 
 #[test]
-fn the_thread_ends_when_nobody_tells_it_anything_any_more() {
+fn the_thread_ends_when_the_sender_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut worker, told, ..) = worker(looks(&[&[], &[]]), folder.path());
+    let (mut worker, sender, ..) = worker(looks(&[&[], &[]]), folder.path());
     assert!(worker.turn());
-    drop(told);
+    drop(sender);
     assert!(!worker.turn());
 }
 
 #[test]
 fn rules_are_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut worker, _told, shared) = worker(looks(&[&[1, 1, 2]]), folder.path());
+    let (mut worker, _sender, shared) = worker(looks(&[&[1, 1, 2]]), folder.path());
     assert!(worker.turn());
     worker.outputs.as_ref().unwrap().give_totals(&worker.collector);
     let flows = shared.metrics().unwrap();

@@ -48,7 +48,7 @@ fn another_process_goes_on_where_one_was_killed() {
 }
 
 #[test]
-fn what_cannot_be_written_is_counted_and_writing_goes_on_when_it_can() {
+fn failed_writes_are_counted_and_writing_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = file(folder.path(), 100, 2);
     fs::write(folder.path().join("below"), "in the way").unwrap();

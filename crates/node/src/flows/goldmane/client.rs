@@ -17,16 +17,11 @@ use super::outbox::SharedOutbox;
 use super::proto::{FlowReceipt, FlowUpdate};
 use super::receiver::{ConnectError, Receiver};
 
-/// Pauses and timeouts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Pause after the first failure; it doubles after each further one.
     pub(super) first_pause: Duration,
-    /// Longest pause.
     pub(super) longest_pause: Duration,
-    /// Timeout of an answer of the server.
     pub(super) patience: Duration,
-    /// Interval between checks whether a socket exists.
     pub(super) looks: Duration,
 }
 
@@ -37,30 +32,22 @@ impl Default for Pace {
     }
 }
 
-/// Reason for which a connection has ended.
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
-    /// There was none.
     #[error("no connection")]
     Connect(#[from] ConnectError),
-    /// The server takes no connections.
     #[error("no connection")]
     NotReady(#[source] tonic::transport::Error),
-    /// The server answers with a status instead of a receipt.
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(#[from] Status),
-    /// The server ends it.
     #[error("the server ended the connection")]
     Closed,
-    /// A receipt came while no flow was on its way.
     #[error("the server confirmed a flow that was not sent")]
     Unasked,
-    /// The server is silent.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Silent(Duration),
 }
 
-/// Sends the flows of an outbox to a receiver.
 #[derive(Debug)]
 pub(super) struct Sender {
     receiver: Receiver,
@@ -74,10 +61,9 @@ impl Sender {
         Self { receiver, outbox, pace, has_received: false }
     }
 
-    /// Runs until its runtime ends.
     pub(super) async fn run(mut self) {
         let mut pause = self.pace.first_pause;
-        let mut is_said = false;
+        let mut is_logged = false;
         loop {
             if let Receiver::Socket(path) = &self.receiver {
                 let is_there = path.exists();
@@ -88,12 +74,12 @@ impl Sender {
                 }
             }
             self.has_received = false;
-            let Err(error) = self.session(is_said).await;
+            let Err(error) = self.session(is_logged).await;
             self.outbox.disconnected();
             if self.has_received {
-                (pause, is_said) = (self.pace.first_pause, false);
+                (pause, is_logged) = (self.pace.first_pause, false);
             }
-            if !std::mem::replace(&mut is_said, true) {
+            if !std::mem::replace(&mut is_logged, true) {
                 let error = with_causes(&error);
                 tracing::warn!(receiver = %self.receiver, %error, "the receiver takes no flows; retrying");
             }
@@ -129,7 +115,7 @@ impl Sender {
             let flow = tokio::select! {
                 biased;
                 // Nothing is to be sent now, but the end of the connection is noticed at once.
-                said = receipts.message() => return Err(said?.map_or(SessionError::Closed, |_| SessionError::Unasked)),
+                receipt = receipts.message() => return Err(receipt?.map_or(SessionError::Closed, |_| SessionError::Unasked)),
                 flow = self.outbox.next() => flow,
             };
             updates.send(update(flow)).await.map_err(|_| SessionError::Closed)?;

@@ -8,21 +8,18 @@ use tortie_rules::Verdict;
 
 use super::proto::{self, Action, EndpointType, Flow, FlowKey, PolicyHit, PolicyTrace, Reporter};
 
-/// Placeholder for an absent value.
 const NONE: &str = "-";
 /// Felix's name for the profile of an endpoint none of whose profiles decides.
 const NO_MATCH: &str = "__NO_MATCH__";
 /// Labels that Calico gives its objects are left out.
 const OWN_LABELS: &str = "projectcalico.org/";
 
-/// Converts an aggregate to a flow.
 pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
     let key = &aggregate.key;
     let (source_type, source_namespace, source_name) = end(&key.source);
     let (dest_type, dest_namespace, dest_name) = end(&key.destination);
     let governing = |tier: &TierName| collector.governing(aggregate, tier);
-    // The end of a tier is triggered by the last enforced policy of the tier; for pending policies
-    // it is the first.
+    // The end of a tier is triggered by the last enforced policy of the tier; for pending policies it is the first.
     let last_enforced = |tier: &TierName| governing(tier).into_iter().rev().find(|policy| !policy.kind.is_staged());
     let first = |tier: &TierName| governing(tier).into_iter().next();
     let pending = collector.pending(aggregate);
@@ -30,11 +27,11 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
         enforced_policies: trace(key.trail.hits(), last_enforced),
         pending_policies: trace(pending.iter(), first),
     };
-    let (there, back) = (aggregate.traffic.original, aggregate.traffic.reply);
+    let (forward, reverse) = (aggregate.traffic.original, aggregate.traffic.reply);
     // Traffic towards the reporting end, and from it.
     let (reporter, into, out) = match key.reporter {
-        Direction::Egress => (Reporter::Src, back, there),
-        Direction::Ingress => (Reporter::Dst, there, back),
+        Direction::Egress => (Reporter::Src, reverse, forward),
+        Direction::Ingress => (Reporter::Dst, forward, reverse),
     };
     let none = || (NONE.to_owned(), NONE.to_owned(), NONE.to_owned(), 0);
     let named = |found: &ServicePortName| {
@@ -82,7 +79,6 @@ fn int(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Type, namespace and name.
 fn end(group: &EndGroup) -> (EndpointType, String, String) {
     let none = || NONE.to_owned();
     match group {
@@ -114,19 +110,18 @@ fn protocol(number: u8) -> String {
 }
 
 fn labels(labels: &Labels) -> Vec<String> {
-    let told = labels.iter().filter(|(name, _)| !name.starts_with(OWN_LABELS));
-    let mut told: Vec<String> = told.map(|(name, value)| format!("{name}={value}")).collect();
-    told.sort();
-    told
+    let shared = labels.iter().filter(|(name, _)| !name.starts_with(OWN_LABELS));
+    let mut pairs: Vec<String> = shared.map(|(name, value)| format!("{name}={value}")).collect();
+    pairs.sort();
+    pairs
 }
 
-/// Converts hits, each with its index.
 fn trace<'a>(
     hits: impl Iterator<Item = &'a Hit>,
     trigger: impl Fn(&TierName) -> Option<&'a PolicyId>,
 ) -> Vec<PolicyHit> {
-    let told = hits.filter_map(|hit| policy_hit(hit, &trigger));
-    (0..).zip(told).map(|(policy_index, hit)| PolicyHit { policy_index, ..hit }).collect()
+    let hits = hits.filter_map(|hit| policy_hit(hit, &trigger));
+    (0..).zip(hits).map(|(policy_index, hit)| PolicyHit { policy_index, ..hit }).collect()
 }
 
 fn policy_hit<'a>(hit: &Hit, trigger: impl Fn(&TierName) -> Option<&'a PolicyId>) -> Option<PolicyHit> {

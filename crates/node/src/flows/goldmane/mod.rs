@@ -36,10 +36,6 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Starts to send to these receivers.
-    ///
-    /// # Errors
-    /// If the thread or its runtime cannot be created.
     pub(super) fn start(receivers: &[Receiver]) -> std::io::Result<Self> {
         Self::start_at(receivers, Pace::default())
     }
@@ -83,10 +79,10 @@ impl Senders {
         if self.outboxes.iter().all(|(_, outbox)| !outbox.is_wanted()) {
             return;
         }
-        // Goldmane has no place for reports of host endpoints about forwarded packets: Felix sends
-        // none.
-        let told = aggregates.iter().filter(|aggregate| !aggregate.key.at_host || collector.is_of_own_end(aggregate));
-        let mut flows: Vec<_> = told.map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();
+        // Goldmane has no place for reports of host endpoints about forwarded packets: Felix sends none.
+        let reported =
+            aggregates.iter().filter(|aggregate| !aggregate.key.at_host || collector.is_of_own_end(aggregate));
+        let mut flows: Vec<_> = reported.map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();
         // The same flows are sent in the same order.
         flows.sort_by_cached_key(|flow| prost::Message::encode_to_vec(&**flow));
         for (_, outbox) in &self.outboxes {
@@ -94,7 +90,6 @@ impl Senders {
         }
     }
 
-    /// Returns the counters of each receiver.
     pub(super) fn metrics(&self) -> Vec<ReceiverMetrics> {
         let metrics = |(receiver, outbox): &(String, Arc<SharedOutbox>)| outbox.metrics(receiver);
         self.outboxes.iter().map(metrics).collect()

@@ -17,7 +17,6 @@ const SENT: usize = 20_000;
 /// Time for which they are kept: as long as Goldmane keeps flows.
 pub(super) const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// A flow, and the time of its first receipt, if it has been received.
 #[derive(Clone, Debug, PartialEq)]
 struct Sending {
     flow: Arc<Flow>,
@@ -30,9 +29,8 @@ struct Sending {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Arc<Flow>>,
-    on_its_way: Option<Sending>,
-    /// Received flows that have not been sent on this connection yet; older than all of `sent`
-    /// after them.
+    in_flight: Option<Sending>,
+    /// Received flows that have not been sent on this connection yet; older than all of `sent` after them.
     again: VecDeque<(Instant, Arc<Flow>)>,
     sent: VecDeque<(Instant, Arc<Flow>)>,
     received: u64,
@@ -50,21 +48,19 @@ impl Outbox {
         }
     }
 
-    /// Returns the next flow to send, if there is one; it is in flight then.
     pub(super) fn next(&mut self, now: Instant) -> Option<Arc<Flow>> {
-        self.forget(now);
+        self.drop_expired(now);
         let next = match self.again.pop_front() {
             Some((received, flow)) => Sending { flow, received: Some(received) },
             None => Sending { flow: self.waiting.pop_front()?, received: None },
         };
         let flow = Arc::clone(&next.flow);
-        self.on_its_way = Some(next);
+        self.in_flight = Some(next);
         Some(flow)
     }
 
-    /// The flow in flight has been received.
     pub(super) fn received(&mut self, now: Instant) {
-        let Some(Sending { flow, received }) = self.on_its_way.take() else { return };
+        let Some(Sending { flow, received }) = self.in_flight.take() else { return };
         match received {
             Some(_) => self.received_again += 1,
             None => self.received += 1,
@@ -73,14 +69,13 @@ impl Outbox {
         if self.sent.len() > SENT {
             self.sent.pop_front();
         }
-        self.forget(now);
+        self.drop_expired(now);
     }
 
-    /// Begins a new connection: recently received flows are sent again, and so is the flow in
-    /// flight.
+    /// Begins a new connection: recently received flows are sent again, and so is the flow in flight.
     pub(super) fn begin_again(&mut self) {
         let mut again = std::mem::take(&mut self.sent);
-        match self.on_its_way.take() {
+        match self.in_flight.take() {
             Some(Sending { flow, received: Some(received) }) => again.push_back((received, flow)),
             Some(Sending { flow, received: None }) => self.waiting.push_front(flow),
             None => {}
@@ -89,19 +84,18 @@ impl Outbox {
         self.again = again;
     }
 
-    /// Drops all flows, since there is no receiver.
     fn clear(&mut self) {
         self.waiting.clear();
         self.again.clear();
         self.sent.clear();
-        self.on_its_way = None;
+        self.in_flight = None;
     }
 
     fn is_drained(&self) -> bool {
-        self.waiting.is_empty() && self.again.is_empty() && self.on_its_way.is_none()
+        self.waiting.is_empty() && self.again.is_empty() && self.in_flight.is_none()
     }
 
-    fn forget(&mut self, now: Instant) {
+    fn drop_expired(&mut self, now: Instant) {
         for received in [&mut self.again, &mut self.sent] {
             while received.front().is_some_and(|(at, _)| *at + KEPT <= now) {
                 received.pop_front();
@@ -110,11 +104,9 @@ impl Outbox {
     }
 }
 
-/// An outbox that the collecting thread and the sending thread share.
 #[derive(Debug)]
 pub(super) struct SharedOutbox {
     state: Mutex<State>,
-    /// Something has come.
     filled: Notify,
     /// A flow has been received, or none can be received now.
     emptied: Notify,
@@ -141,7 +133,6 @@ impl Default for SharedOutbox {
 }
 
 impl SharedOutbox {
-    /// Whether flows for this receiver are kept.
     pub(super) fn is_wanted(&self) -> bool {
         self.lock().is_wanted
     }
@@ -155,7 +146,6 @@ impl SharedOutbox {
         }
     }
 
-    /// Adds flows, if they are wanted.
     pub(super) fn push(&self, flows: impl Iterator<Item = Arc<Flow>>) {
         let mut state = self.lock();
         if state.is_wanted {
@@ -176,7 +166,6 @@ impl SharedOutbox {
         }
     }
 
-    /// The flow in flight has been received.
     pub(super) fn received(&self) {
         let mut state = self.lock();
         state.is_connected = true;

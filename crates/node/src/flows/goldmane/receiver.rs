@@ -17,8 +17,7 @@ pub enum Receiver {
         /// Files for TLS; `None` for no TLS.
         tls: Option<TlsFiles>,
     },
-    /// The process that listens on a socket of this node. While the socket is missing, flows for it
-    /// are dropped.
+    /// The process that listens on a socket of this node. While the socket is missing, flows for it are dropped.
     Socket(PathBuf),
 }
 
@@ -33,22 +32,16 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Failure to connect.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    /// A file of TLS cannot be read.
     #[error("{}", path.display())]
     File {
-        /// Path.
         path: PathBuf,
-        /// Cause.
         #[source]
         error: std::io::Error,
     },
-    /// The path of one of the files is not set.
     #[error("TLS needs {0}, which is not set")]
     Incomplete(&'static str),
-    /// The server cannot be reached, or TLS with it fails.
     #[error(transparent)]
     Transport(#[from] tonic::transport::Error),
 }
@@ -63,7 +56,6 @@ impl Receiver {
         }
     }
 
-    /// Connects, within a time.
     pub(super) async fn connect(&self, within: Duration) -> Result<Channel, ConnectError> {
         let endpoint = match self {
             Self::Socket(path) => Endpoint::from_shared(format!("unix:{}", path.display()))?,
@@ -74,8 +66,7 @@ impl Receiver {
                 Endpoint::from_shared(format!("https://{address}"))?.tls_config(files.read()?.domain_name(name))?
             }
         };
-        // No HTTP/2 pings: gRPC servers in Go take them for an attack. Receipts show that a server
-        // is alive.
+        // No HTTP/2 pings: gRPC servers in Go take them for an attack. Receipts show that a server is alive.
         Ok(endpoint.connect_timeout(within).tcp_nodelay(true).connect().await?)
     }
 }

@@ -25,10 +25,10 @@ fn flows(numbers: std::ops::Range<i64>) -> Vec<Arc<Flow>> {
 }
 
 /// Waits for something that is bound to happen.
-fn until(what: &str, mut happens: impl FnMut() -> bool) {
+fn until(condition: &str, mut happens: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !happens() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begin.elapsed() < Duration::from_secs(60), "{condition}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -67,7 +67,7 @@ fn flows_arrive_in_order_and_are_confirmed() {
 }
 
 #[test]
-fn a_server_that_is_started_anew_learns_of_late_flows() {
+fn a_restarted_server_receives_late_flows() {
     let server = Fake::start(Listening::any(), Behaviour::Confirms);
     let address = server.address();
     let senders = senders(server_at(address), PACE);
@@ -83,7 +83,7 @@ fn a_server_that_is_started_anew_learns_of_late_flows() {
 }
 
 #[test]
-fn a_server_that_hangs_holds_nobody_up() {
+fn a_hanging_server_delays_no_other() {
     let server = Fake::start(Listening::any(), Behaviour::Hangs);
     let pace = Pace { patience: Duration::from_millis(50), ..PACE };
     let senders = senders(server_at(server.address()), pace);
@@ -111,7 +111,7 @@ fn a_server_that_breaks_off_gets_the_same_again() {
 }
 
 #[test]
-fn what_is_confirmed_without_being_sent_ends_the_connection() {
+fn unexpected_receipts_end_the_connection() {
     let server = Fake::start(Listening::any(), Behaviour::ConfirmsTwice);
     let senders = senders(server_at(server.address()), PACE);
     senders.push(flows(0..1));
@@ -142,7 +142,7 @@ fn garbage_is_no_answer() {
 }
 
 #[test]
-fn the_last_flows_go_out_at_the_end_and_nobody_waits_for_a_server_that_is_gone() {
+fn the_last_flows_are_sent_at_the_end_without_waiting_for_dead_servers() {
     let server = Fake::start(Listening::any(), Behaviour::Confirms);
     let connected = senders(server_at(server.address()), PACE);
     connected.push(flows(0..1));
@@ -157,7 +157,7 @@ fn the_last_flows_go_out_at_the_end_and_nobody_waits_for_a_server_that_is_gone()
 }
 
 #[test]
-fn a_socket_gets_flows_while_it_is_there() {
+fn a_socket_gets_flows_while_it_exists() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flows.sock");
     let senders = senders(Receiver::Socket(path.clone()), PACE);

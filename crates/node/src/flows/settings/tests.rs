@@ -12,7 +12,7 @@ fn config(pairs: &[(&str, &str)]) -> Config {
 
 #[cfg(feature = "goldmane")]
 #[test]
-fn flows_go_to_a_goldmane_and_to_who_listens_on_this_node() {
+fn flows_go_to_goldmane_and_to_the_local_socket() {
     let receivers =
         |pairs: &[(&str, &str)]| FlowSettings::of(&config(pairs)).unwrap().map(|settings| settings.receivers);
     let address = ("FlowLogsGoldmaneServer", "goldmane:7443");
@@ -29,12 +29,12 @@ fn flows_go_to_a_goldmane_and_to_who_listens_on_this_node() {
 }
 
 #[test]
-fn flows_are_collected_where_somebody_asks_for_them() {
+fn flows_are_collected_where_configured() {
     let flows = |pairs: &[(&str, &str)]| {
         let config = config(pairs);
         let flows = FlowSettings::of(&config).unwrap();
-        let tells = flows.as_ref().is_some_and(|flows| flows.tells);
-        assert_eq!(settings::rules(&config).unwrap().flow_logs, tells, "{pairs:?}");
+        let reports_flows = flows.as_ref().is_some_and(|flows| flows.reports_flows);
+        assert_eq!(settings::rules(&config).unwrap().flow_logs, reports_flows, "{pairs:?}");
         flows
     };
     assert_eq!(flows(&[("FlowLogsFlushInterval", "7")]), None);
@@ -50,11 +50,11 @@ fn flows_are_collected_where_somebody_asks_for_them() {
     .unwrap();
     assert_eq!(file.file, Some(FlowFile { path: "/f".into(), max_size: 3 << 20, max_files: 2 }));
     assert_eq!((file.flush_interval, file.previews), (Duration::from_secs(1), false));
-    assert_eq!((file.tells, file.log_rules), (true, None));
+    assert_eq!((file.reports_flows, file.log_rules), (true, None));
     // With eBPF programs the collector writes the lines of rules that log.
     let limit = [("BPFEnabled", "true"), ("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute")];
     let lines = flows(&limit).unwrap();
     let log = lines.log_rules.unwrap();
-    assert_eq!((lines.tells, log.prefix.as_str()), (false, "dropped"));
+    assert_eq!((lines.reports_flows, log.prefix.as_str()), (false, "dropped"));
     assert_eq!(log.limit, Some(("7/minute".parse().unwrap(), Some(5))));
 }

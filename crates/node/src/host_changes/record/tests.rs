@@ -45,7 +45,7 @@ fn a_record_that_an_earlier_version_wrote_is_read_and_replaced() {
 }
 
 #[test]
-fn a_record_is_there_for_its_node_and_datastore_alone() {
+fn a_record_is_valid_for_its_node_and_datastore_alone() {
     let folder = TempDir::new().unwrap();
     let mut store = Store::new(folder.path(), "n1", "file:/a");
     assert_eq!(store.load().unwrap(), None);
@@ -70,7 +70,7 @@ fn a_record_is_there_for_its_node_and_datastore_alone() {
 }
 
 #[test]
-fn where_nothing_can_be_written_that_is_said() {
+fn an_unwritable_directory_is_an_error() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("host-changes"), "").unwrap();
     assert!(Store::new(folder.path(), "n1", "file:/a").put(record()).is_err());

@@ -20,9 +20,9 @@ pub(super) const ADMIN: &str = "198.51.100.7:54321";
 
 /// The observed state, and the identifier of the boot of the machine.
 #[derive(Clone, Debug)]
-pub(super) struct Seen(pub(super) Arc<Mutex<(Result<Observed, String>, String)>>);
+pub(super) struct FakeObserver(pub(super) Arc<Mutex<(Result<Observed, String>, String)>>);
 
-impl Observe for Seen {
+impl Observe for FakeObserver {
     fn observe(&mut self) -> Result<Observed, ObserveError> {
         self.0.lock().unwrap().0.clone().map_err(|error| ObserveError::Other(error.into()))
     }
@@ -55,7 +55,7 @@ pub(super) struct Node {
     pub(super) directory: DirState,
     graph: Graph,
     pub(super) changes: HostChanges,
-    pub(super) seen: Seen,
+    pub(super) observer: FakeObserver,
     pub(super) state: TempDir,
     /// The dataplane: the updates that it has received, and their effect on packets.
     pub(super) dataplane: MockDataplane,
@@ -70,21 +70,21 @@ fn graph() -> Graph {
     Graph::new(&GraphConfig::new(Hostname::new("n1")))
 }
 
-fn changes(seen: &Seen, state: &TempDir) -> HostChanges {
-    HostChanges::new(Hostname::new("n1"), Box::new(seen.clone()), Some(state.path()), "file:/etc/tortie")
+fn changes(observer: &FakeObserver, state: &TempDir) -> HostChanges {
+    HostChanges::new(Hostname::new("n1"), Box::new(observer.clone()), Some(state.path()), "file:/etc/tortie")
 }
 
 impl Node {
     /// A started agent with these files, and with these administrators connected.
     pub(super) fn start(admins: &[&str], files: &[(&str, &str)]) -> Self {
-        let seen = Seen(Arc::new(Mutex::new((Ok(observed(admins)), "boot-1".into()))));
+        let observer = FakeObserver(Arc::new(Mutex::new((Ok(observed(admins)), "boot-1".into()))));
         let state = TempDir::new().unwrap();
         let mut node = Self {
             files: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect(),
             directory: DirState::new(Options::default()),
             graph: graph(),
-            changes: changes(&seen, &state),
-            seen,
+            changes: changes(&observer, &state),
+            observer,
             state,
             dataplane: MockDataplane::default(),
             evaluator: Evaluator::default(),
@@ -98,13 +98,13 @@ impl Node {
 
     /// The agent is killed and started again. The kernel's state is unchanged.
     pub(super) fn restart(&mut self) {
-        self.changes = changes(&self.seen, &self.state);
+        self.changes = changes(&self.observer, &self.state);
         self.begin_session();
     }
 
     pub(super) fn reboot(&mut self, admins: &[&str]) {
-        let number = self.seen.0.lock().unwrap().1.clone();
-        *self.seen.0.lock().unwrap() = (Ok(observed(admins)), format!("{number}+"));
+        let number = self.observer.0.lock().unwrap().1.clone();
+        *self.observer.0.lock().unwrap() = (Ok(observed(admins)), format!("{number}+"));
         self.restart();
     }
 
@@ -120,16 +120,16 @@ impl Node {
         for (path, text) in &self.files {
             updates.extend(self.directory.set_file(path.as_ref(), Some(FileContent::Text(text))));
         }
-        self.tell(updates);
+        self.apply(updates);
         self.graph.on_status(SyncStatus::InSync);
-        self.changes.all_is_told(Instant::now());
+        self.changes.remove_unsent(Instant::now());
         // The policy in force is still that of before; it is compared with the next.
         let before = self.evaluator.clone();
         self.evaluator = Evaluator::default();
         self.turn_from(&before);
     }
 
-    fn tell(&mut self, updates: Vec<Update>) {
+    fn apply(&mut self, updates: Vec<Update>) {
         for update in updates {
             if let Some(update) = self.changes.take(update, Instant::now()) {
                 self.graph.on_update(update);
@@ -143,7 +143,7 @@ impl Node {
             None => self.files.remove(path),
         };
         let updates = self.directory.set_file(path.as_ref(), text.map(FileContent::Text));
-        self.tell(updates);
+        self.apply(updates);
     }
 
     /// Sets a file, and lets the agent take a turn.
@@ -158,7 +158,7 @@ impl Node {
     }
 
     pub(super) fn connect(&mut self, admins: &[&str]) {
-        self.seen.0.lock().unwrap().0 = Ok(observed(admins));
+        self.observer.0.lock().unwrap().0 = Ok(observed(admins));
     }
 
     /// Some seconds later, the agent takes a turn.
@@ -186,7 +186,7 @@ impl Node {
             self.evaluator.apply(&message).unwrap();
             self.dataplane.apply(message);
         }
-        if let Ok(observed) = &self.seen.0.lock().unwrap().0
+        if let Ok(observed) = &self.observer.0.lock().unwrap().0
             && !std::mem::take(&mut self.is_confirmed)
         {
             let verdicts = admissions(before, observed).into_iter().zip(admissions(&self.evaluator, observed));

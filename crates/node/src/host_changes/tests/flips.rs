@@ -2,7 +2,7 @@
 
 use super::fixture::*;
 
-/// A node whose host endpoint allows the connection of its administrator, by a policy.
+/// A node digest host endpoint allows the connection of its administrator, by a policy.
 fn governed() -> Node {
     let node = Node::start(&[ADMIN], &[("cluster", CLUSTER), ("host", HOST), ("ssh", &policy("ssh", &allow(22)))]);
     assert!(node.held().is_empty() && node.has_host_endpoint() && node.enforces("ssh"));
@@ -47,7 +47,7 @@ fn without_a_connection_nothing_is_held_back() {
 }
 
 #[test]
-fn what_is_confirmed_is_in_force_and_later_changes_are_judged_by_it() {
+fn confirmed_changes_apply_and_are_the_base_of_later_evaluations() {
     let mut node = holding();
     let summary = node.confirm().unwrap();
     assert_eq!(summary.objects, [SSH]);
@@ -61,7 +61,7 @@ fn what_is_confirmed_is_in_force_and_later_changes_are_judged_by_it() {
 }
 
 #[test]
-fn what_is_undone_is_forgotten() {
+fn reverted_changes_are_discarded() {
     let mut node = holding();
     node.write("ssh", &policy("ssh", &allow(22)));
     assert!(node.held().is_empty() && node.admits());
@@ -70,7 +70,7 @@ fn what_is_undone_is_forgotten() {
 }
 
 #[test]
-fn what_is_changed_to_something_harmless_is_put_in_force() {
+fn a_held_change_that_becomes_harmless_applies() {
     let mut node = holding();
     node.write("ssh", &policy("ssh", &format!("{}, {}", allow(443), allow(22))));
     assert!(node.held().is_empty() && node.admits());
@@ -91,7 +91,7 @@ fn of_several_versions_that_cut_the_last_one_counts() {
 }
 
 #[test]
-fn a_version_that_nobody_has_seen_is_not_confirmed_with_the_one_before() {
+fn an_unseen_version_is_not_confirmed_with_its_predecessor() {
     let mut node = holding();
     node.set("other", Some(&policy_with("other", "{action: Deny}", "order: 1")));
     node.confirm().unwrap();
@@ -121,7 +121,7 @@ fn when_the_connection_is_closed_the_change_is_put_in_force() {
 }
 
 #[test]
-fn a_host_endpoint_that_goes_away_lets_go_of_what_was_held_back() {
+fn removal_of_a_host_endpoint_releases_its_held_changes() {
     let mut node = holding();
     node.remove("host");
     assert!(node.held().is_empty() && !node.has_host_endpoint());
@@ -140,7 +140,7 @@ fn everything_else_of_the_same_change_is_enforced() {
 }
 
 #[test]
-fn what_is_harmless_by_itself_is_enforced_while_something_is_held_back() {
+fn harmless_changes_apply_beside_held_ones() {
     let mut node = holding();
     node.write("web", &policy("web", &allow(443)));
     assert!(node.enforces("web"));
@@ -199,9 +199,9 @@ fn failsafe_ports_count_and_are_held_back_themselves() {
 }
 
 #[test]
-fn while_connections_cannot_be_read_what_governs_the_host_waits_and_nothing_else() {
+fn only_host_policy_waits_while_connections_are_unreadable() {
     let mut node = governed();
-    node.seen.0.lock().unwrap().0 = Err("no netlink".into());
+    node.observer.0.lock().unwrap().0 = Err("no netlink".into());
     node.write("ssh", &policy("ssh", &allow(443)));
     node.write("pods", PODS);
     assert_eq!(node.held(), [SSH]);
@@ -213,7 +213,7 @@ fn while_connections_cannot_be_read_what_governs_the_host_waits_and_nothing_else
 
     // Without host endpoints no change is held back.
     let mut node = Node::start(&[], &[("cluster", CLUSTER)]);
-    node.seen.0.lock().unwrap().0 = Err("no netlink".into());
+    node.observer.0.lock().unwrap().0 = Err("no netlink".into());
     node.write("ssh", &policy("ssh", &allow(443)));
     assert!(node.held().is_empty());
 }
@@ -242,7 +242,7 @@ fn untracked_and_pre_dnat_policies_cut_as_well() {
 }
 
 #[test]
-fn a_new_session_holds_back_what_the_old_one_did() {
+fn a_new_session_keeps_held_changes() {
     let mut node = holding();
     let since = node.changes.held().unwrap().since;
     node.begin_session();

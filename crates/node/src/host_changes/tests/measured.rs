@@ -58,9 +58,11 @@ fn cluster() -> Vec<Update> {
 #[ignore = "prints times that only a release build on a quiet machine has; other tests assert the held changes"]
 fn a_large_cluster_is_tried() {
     for holds in [false, true] {
-        let seen = Seen(std::sync::Arc::new(std::sync::Mutex::new((Ok(observed(&[ADMIN])), "boot".into()))));
+        let observer =
+            FakeObserver(std::sync::Arc::new(std::sync::Mutex::new((Ok(observed(&[ADMIN])), "boot".into()))));
         let state = TempDir::new().unwrap();
-        let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen), Some(state.path()), "file:/etc/tortie");
+        let mut changes =
+            HostChanges::new(Hostname::new("n1"), Box::new(observer), Some(state.path()), "file:/etc/tortie");
         let mut graph = Graph::new(&GraphConfig::new(Hostname::new("n1")));
         assert_eq!(changes.begin(Settings::default()).count(), 0);
         let updates = cluster();

@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_cut_off_unconfirmed_and_all_comes_into_force_once_confirmed(
+    fn no_connection_is_cut_unconfirmed_and_confirmed_changes_apply(
         steps in prop::collection::vec(step(), 1..40),
     ) {
         let mut node = Node::start(&[ADMIN], &[("cluster", CLUSTER)]);
@@ -115,7 +115,7 @@ proptest! {
             match step {
                 Step::Set(file, text) => node.set(file, text.as_deref()),
                 Step::Connect(admins) => node.connect(&admins),
-                Step::Unreadable => node.seen.0.lock().unwrap().0 = Err("no netlink".into()),
+                Step::Unreadable => node.observer.0.lock().unwrap().0 = Err("no netlink".into()),
                 Step::Turn => node.turn(),
                 Step::Later => node.later(),
                 Step::Confirm => drop(node.try_confirm()),

@@ -15,7 +15,7 @@ fn governed() -> Node {
 }
 
 #[test]
-fn what_is_held_back_stays_so_through_a_restart_and_since_when() {
+fn held_changes_and_their_start_survive_a_restart() {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
     let before = node.changes.held().unwrap();
@@ -51,7 +51,7 @@ fn a_reboot_is_not_the_end_of_a_connection_that_counts() {
 }
 
 #[test]
-fn what_is_confirmed_stays_so_through_a_restart_at_once() {
+fn confirmations_survive_an_immediate_restart() {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
     node.confirm().unwrap();
@@ -62,7 +62,7 @@ fn what_is_confirmed_stays_so_through_a_restart_at_once() {
 }
 
 #[test]
-fn a_change_that_was_made_while_the_agent_was_down_is_judged() {
+fn changes_made_while_the_agent_was_down_are_evaluated() {
     let mut node = governed();
     for (file, text) in [
         ("ssh", None),
@@ -84,7 +84,7 @@ fn a_change_that_was_made_while_the_agent_was_down_is_judged() {
 }
 
 #[test]
-fn what_is_undone_while_the_agent_is_down_is_forgotten() {
+fn changes_reverted_while_the_agent_is_down_are_discarded() {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
     node.files.insert("ssh".into(), policy("ssh", &allow(22)));
@@ -116,7 +116,7 @@ fn a_torn_record_is_as_none() {
 }
 
 #[test]
-fn what_an_earlier_version_held_back_stays_so() {
+fn changes_held_by_an_earlier_version_stay_held() {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
     let before = node.changes.held().unwrap();
@@ -137,7 +137,7 @@ fn what_an_earlier_version_held_back_stays_so() {
 }
 
 #[test]
-fn where_nothing_can_be_kept_the_agent_goes_on_and_says_so() {
+fn an_unwritable_state_directory_is_reported_and_tolerated() {
     let mut node = governed();
     let folder = node.state.path().join("host-changes");
     fs::remove_dir_all(&folder).unwrap();
@@ -150,7 +150,7 @@ fn where_nothing_can_be_kept_the_agent_goes_on_and_says_so() {
 }
 
 #[test]
-fn a_tier_and_a_profile_that_changed_while_the_agent_was_down_are_judged() {
+fn tier_and_profile_changes_made_while_the_agent_was_down_are_evaluated() {
     let tier = |action: &str| {
         format!(
             "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {{name: first}}\nspec: {{order: 5, defaultAction: \
@@ -185,10 +185,10 @@ fn a_tier_and_a_profile_that_changed_while_the_agent_was_down_are_judged() {
 }
 
 #[test]
-fn what_was_in_force_before_a_run_without_the_flag_is_not_gone_back_to() {
+fn a_run_without_the_flag_discards_the_record() {
     let mut node = governed();
     node.write("ssh", &policy("ssh", &allow(443)));
-    HostChanges::forget(&Hostname::new("n1"), node.state.path(), "file:/etc/tortie");
+    HostChanges::remove_record(&Hostname::new("n1"), node.state.path(), "file:/etc/tortie");
     node.restart();
     // The former policy is not recorded any more, and without the host endpoint the current one
     // cuts no connection.

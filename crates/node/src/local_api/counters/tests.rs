@@ -23,26 +23,26 @@ fn each_policy_gets_the_counters_of_its_own_chains() {
     let listings = [Listing { family: Family::V6, program: "save".into() }];
     let listed = || RuleCounts::Listings(listings.to_vec());
     assert_eq!(note(&mut policies, listed(), |_| Ok(LISTING.into())).unwrap(), None);
-    let told = |policy: &Policy| -> Vec<(String, u8, u64, u64, String)> {
+    let counters = |policy: &Policy| -> Vec<(String, u8, u64, u64, String)> {
         let counters = policy.counters.clone().unwrap().into_iter();
         counters.map(|rule| (rule.table, rule.ip_version, rule.packets, rule.bytes, rule.rule)).collect()
     };
     assert_eq!(
-        told(&policies[0]),
+        counters(&policies[0]),
         [
             ("raw".into(), 6, 3, 180, "-j DROP".into()),
             ("filter".into(), 6, 12, 720, "-m comment --comment \"a [1:2] -A b\" -j ACCEPT".into()),
             ("filter".into(), 6, 0, 0, String::new()),
         ]
     );
-    assert_eq!(told(&policies[1]).len(), 1);
-    assert!(told(&policies[2]).is_empty() && told(&policies[3]).is_empty());
+    assert_eq!(counters(&policies[1]).len(), 1);
+    assert!(counters(&policies[2]).is_empty() && counters(&policies[3]).is_empty());
     let fails = |_: &Listing| Err(CountersError::Unread("no".into()));
     assert_eq!(note(&mut policies, listed(), fails).unwrap_err().to_string(), "no");
 }
 
 #[test]
-fn each_policy_gets_what_its_own_rules_decided() {
+fn each_policy_gets_the_decisions_of_its_rules() {
     let decision = |policy: Option<&str>, packets| DecisionCounters {
         policy: policy.map(str::to_owned),
         packets,
@@ -59,7 +59,7 @@ fn each_policy_gets_what_its_own_rules_decided() {
 }
 
 #[test]
-fn each_policy_gets_what_rules_of_nftables_count_for_it_and_others() {
+fn each_policy_gets_the_counters_of_shared_nftables_rules() {
     let rule = |packets, of: &[(&str, &str)]| CountedRule {
         counters: RuleCounters { packets, counted_together: of.len(), ..RuleCounters::default() },
         of: of.iter().map(|(owner, which)| ((*owner).into(), (*which).to_owned())).collect(),

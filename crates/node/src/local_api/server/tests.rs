@@ -13,7 +13,7 @@ use tortie_rules::no_profile_prefix;
 
 use super::*;
 use crate::flows::SharedFlows;
-use crate::local_api::{Client, ClientError, Facts, Said, Status};
+use crate::local_api::{Client, ClientError, Facts, Status, StatusSources};
 
 fn facts() -> Facts {
     Facts {
@@ -35,7 +35,7 @@ fn event() -> Event {
 }
 
 fn service() -> Service {
-    Service::new(facts(), Said::default(), |_| false, Runner::default())
+    Service::new(facts(), StatusSources::default(), |_| false, Runner::default())
 }
 
 fn ask(path: &Path) -> Result<Status, ClientError> {
@@ -60,23 +60,23 @@ fn it_answers_again_and_again_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn flows_are_told_as_they_come_until_nobody_collects_any() {
+fn flows_are_streamed_until_collection_ends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let flows = SharedFlows::default();
-    let said = Said { flows: flows.clone(), ..Said::default() };
-    let _server = Server::start(&path, Service::new(facts(), said, |_| false, Runner::default())).unwrap();
+    let sources = StatusSources { flows: flows.clone(), ..StatusSources::default() };
+    let _server = Server::start(&path, Service::new(facts(), sources, |_| false, Runner::default())).unwrap();
     let connect = || Client::connect(&path).unwrap();
     assert!(matches!(connect().call::<Value>("Flows", Map::new()), Err(ClientError::NotCollected)));
     let nothing = connect().follow("Flows", |_: Value| ControlFlow::Break(()));
     assert!(matches!(nothing, Err(ClientError::NotCollected)));
 
     flows.begin();
-    let (heard, answers) = channel();
+    let (received, answers) = channel();
     let client = connect();
     let follower = thread::spawn(move || {
         client.follow("Flows", |answer: Value| {
-            heard.send(answer).unwrap();
+            received.send(answer).unwrap();
             ControlFlow::<()>::Continue(())
         })
     });
@@ -112,7 +112,7 @@ fn only_the_socket_of_a_dead_agent_is_replaced() {
 }
 
 #[test]
-fn whoever_sends_nonsense_or_nothing_is_left_and_others_are_answered() {
+fn invalid_or_silent_clients_are_disconnected_and_others_answered() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let _server = Server::start(&path, service()).unwrap();

@@ -14,8 +14,8 @@ fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) ->
     let health = Health::default();
     health.expect(Reporter::Dataplane, Duration::ZERO);
     health.report(Reporter::Dataplane, Condition::good());
-    let asked: Arc<Mutex<Vec<Query>>> = Arc::default();
-    let log = Arc::clone(&asked);
+    let queries: Arc<Mutex<Vec<Query>>> = Arc::default();
+    let log = Arc::clone(&queries);
     let ask = move |question: Question| {
         log.lock().unwrap().push(question.query.clone());
         answer(&question.query).is_some_and(|answer| question.reply.try_send(answer).is_ok())
@@ -26,19 +26,19 @@ fn service(answer: impl Fn(&Query) -> Option<Answer> + Send + Sync + 'static) ->
         dataplane: "internal".into(),
         started: Instant::now(),
     };
-    (Service::new(facts, Said { health, ..Said::default() }, ask, Runner::default()), asked)
+    (Service::new(facts, StatusSources { health, ..StatusSources::default() }, ask, Runner::default()), queries)
 }
 
 fn reply(service: &Service, call: &Value) -> Value {
     match service.answer(call.to_string().as_bytes(), true).unwrap().unwrap() {
-        Answering::Once(reply) => json!(reply),
-        Answering::Flows(_) => panic!("{call}"),
+        CallAnswer::Once(reply) => json!(reply),
+        CallAnswer::Flows(_) => panic!("{call}"),
     }
 }
 
 #[test]
 fn parameters_reach_the_engine_and_others_are_refused_by_name() {
-    let (service, asked) = service(|query| match query {
+    let (service, queries) = service(|query| match query {
         Query::Endpoints(_) => Some(Answer::Endpoints(Vec::new())),
         Query::IpSets(_) => Some(Answer::IpSets(Vec::new())),
         _ => None,
@@ -49,7 +49,7 @@ fn parameters_reach_the_engine_and_others_are_refused_by_name() {
         json!({"parameters": {"endpoints": []}})
     );
     assert_eq!(call("org.tortie.agent.IpSets", json!({"id": null})), json!({"parameters": {"ip_sets": []}}));
-    assert_eq!(*asked.lock().unwrap(), [Query::Endpoints(Some("shop/web".into())), Query::IpSets(None)]);
+    assert_eq!(*queries.lock().unwrap(), [Query::Endpoints(Some("shop/web".into())), Query::IpSets(None)]);
     for (method, parameters, wrong) in [
         ("org.tortie.agent.Endpoints", json!({"name": 7}), "name"),
         ("org.tortie.agent.Endpoints", json!({"id": "x"}), "id"),
@@ -63,7 +63,7 @@ fn parameters_reach_the_engine_and_others_are_refused_by_name() {
             json!({"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": wrong}})
         );
     }
-    assert_eq!(asked.lock().unwrap().len(), 2, "what is refused is not asked");
+    assert_eq!(queries.lock().unwrap().len(), 2, "refused calls are not passed to the engine");
     for method in ["org.tortie.agent.Reboot", "org.varlink.service.Set", "Status", ""] {
         assert_eq!(
             call(method, json!({})),
@@ -77,7 +77,7 @@ fn parameters_reach_the_engine_and_others_are_refused_by_name() {
 }
 
 #[test]
-fn a_busy_engine_is_said_to_be_busy_and_the_rest_of_the_status_is_told() {
+fn a_busy_engine_is_reported_with_the_rest_of_the_status() {
     let (service, _) = service(|_| None);
     let busy = reply(&service, &json!({"method": "org.tortie.agent.Policies"}));
     assert_eq!(busy, json!({"error": "org.tortie.agent.Busy", "parameters": {}}));
@@ -112,7 +112,7 @@ fn counters_come_with_policies_if_they_are_asked_for() {
 }
 
 #[test]
-fn all_that_is_counted_is_told_by_what_counts_it() {
+fn counters_are_reported_by_their_source() {
     let call = |counts: RuleCounts| {
         let answer = move |_: &Query| Some(Answer::Policies(vec![Policy::default()], Some(counts.clone())));
         reply(&service(answer).0, &json!({"method": "org.tortie.agent.Counters"}))["parameters"].clone()
@@ -126,7 +126,7 @@ fn all_that_is_counted_is_told_by_what_counts_it() {
 }
 
 #[test]
-fn what_is_no_call_is_an_error() {
+fn invalid_calls_are_errors() {
     let (service, _) = service(|_| None);
     for text in ["", "[]", "{}", "{\"method\": 1}", "\u{0}", "{\"method\": \"a.b\", \"parameters\": []}"] {
         assert!(service.answer(text.as_bytes(), true).is_err(), "{text}");
@@ -136,9 +136,9 @@ fn what_is_no_call_is_an_error() {
 }
 
 /// The fields of a type or of the answer of a method, as the description of the interface has them.
-fn described(what: &str) -> Vec<String> {
-    let text = DESCRIPTION.split(what).nth(1).unwrap_or_else(|| panic!("no {what}"));
-    let text = text.split_once("-> (").filter(|_| what.starts_with("method")).map_or(text, |(_, answer)| answer);
+fn described(element: &str) -> Vec<String> {
+    let text = DESCRIPTION.split(element).nth(1).unwrap_or_else(|| panic!("no {element}"));
+    let text = text.split_once("-> (").filter(|_| element.starts_with("method")).map_or(text, |(_, answer)| answer);
     let fields = text.trim_start_matches(' ').trim_start_matches('(').split(')').next().unwrap();
     fields.split(',').map(|field| field.split(':').next().unwrap().trim().to_owned()).collect()
 }
@@ -211,17 +211,17 @@ fn the_description_names_every_field() {
 }
 
 #[test]
-fn only_root_confirms_what_is_held_back() {
+fn only_root_confirms_held_changes() {
     let held = HeldChanges { objects: vec!["tier first".into()], ..HeldChanges::default() };
     let confirmed = ConfirmedChanges { confirmed: Some(held), not_kept: None };
-    let (service, asked) = service(move |_| Some(Answer::Confirmed(confirmed.clone())));
+    let (service, queries) = service(move |_| Some(Answer::Confirmed(confirmed.clone())));
     let call = json!({"method": "org.tortie.agent.ConfirmHostChanges"}).to_string();
     let reply = |is_root| match service.answer(call.as_bytes(), is_root).unwrap().unwrap() {
-        Answering::Once(reply) => json!(reply),
-        Answering::Flows(_) => panic!("no flows were asked for"),
+        CallAnswer::Once(reply) => json!(reply),
+        CallAnswer::Flows(_) => panic!("no flows were requested"),
     };
     assert_eq!(reply(false)["error"], "org.varlink.service.PermissionDenied");
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(queries.lock().unwrap().is_empty());
     assert_eq!(reply(true)["parameters"]["confirmed"]["objects"], json!(["tier first"]));
-    assert_eq!(*asked.lock().unwrap(), [Query::ConfirmHostChanges]);
+    assert_eq!(*queries.lock().unwrap(), [Query::ConfirmHostChanges]);
 }

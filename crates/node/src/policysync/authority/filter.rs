@@ -1,6 +1,5 @@
 //! Replacement of the authorities of calls in the bytes of a connection.
 
-/// Connection preface of an HTTP/2 client.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) const HEAD: usize = 9;
 pub(super) const HEADERS: u8 = 1;
@@ -10,7 +9,6 @@ pub(super) const PADDED: u8 = 0x8;
 pub(super) const PRIORITY: u8 = 0x20;
 /// The longest frame that a server with default settings reads.
 const MAX_FRAME: usize = 16 * 1024;
-/// Index of the name `:authority`.
 const AUTHORITY: usize = 1;
 /// One letter, not compressed.
 pub(super) const VALUE: [u8; 2] = [1, b'x'];
@@ -18,8 +16,7 @@ pub(super) const VALUE: [u8; 2] = [1, b'x'];
 /// Filter of the bytes of a client, in pieces of any size. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// Number of bytes of the preface that have passed. After any other beginning all bytes pass
-    /// unchanged.
+    /// Number of bytes of the preface that have passed. After any other beginning all bytes pass unchanged.
     preface: usize,
     is_other: bool,
     /// Head of a frame, or a whole HEADERS frame, as far as it has arrived.
@@ -50,8 +47,8 @@ impl Filter {
                 bytes = rest;
                 continue;
             }
-            let wanted = self.wanted() - self.held.len();
-            let (taken, rest) = bytes.split_at(wanted.min(bytes.len()));
+            let missing = self.missing() - self.held.len();
+            let (taken, rest) = bytes.split_at(missing.min(bytes.len()));
             self.held.extend_from_slice(taken);
             bytes = rest;
             if self.held.len() < HEAD {
@@ -68,12 +65,11 @@ impl Filter {
         }
     }
 
-    fn wanted(&self) -> usize {
+    fn missing(&self) -> usize {
         if self.held.len() < HEAD { HEAD } else { HEAD + length_of(&self.held) }
     }
 
-    /// Whether this is a HEADERS frame to be filtered. Longer ones are not; the server refuses
-    /// them.
+    /// Whether this is a HEADERS frame to be filtered. Longer ones are not; the server refuses them.
     fn is_headers(&self) -> bool {
         self.held.get(3) == Some(&HEADERS) && length_of(&self.held) <= MAX_FRAME
     }
@@ -83,8 +79,7 @@ fn length_of(head: &[u8]) -> usize {
     head.iter().take(3).fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// Returns a HEADERS frame with the authority replaced; `None` if it does not hold all headers, or
-/// cannot be decoded.
+/// Returns a HEADERS frame with the authority replaced; `None` if it does not hold all headers, or cannot be decoded.
 fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     let (head, payload) = frame.split_at_checked(HEAD)?;
     let flags = *head.get(4)?;
@@ -104,8 +99,7 @@ fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Returns a header block with literal values of `:authority` replaced; `None` if it cannot be
-/// decoded.
+/// Returns a header block with literal values of `:authority` replaced; `None` if it cannot be decoded.
 pub(super) fn replaced(block: &[u8]) -> Option<Vec<u8>> {
     let mut written = Vec::with_capacity(block.len());
     let mut rest = block;

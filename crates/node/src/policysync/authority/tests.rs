@@ -54,7 +54,7 @@ fn padding_and_priorities_stay() {
 }
 
 #[test]
-fn what_is_not_understood_passes_as_it_is() {
+fn unparsed_frames_pass_unchanged() {
     let frame = |flags: u8, payload: &[u8]| {
         let length = u8::try_from(payload.len()).unwrap();
         [PREFACE, &[0, 0, length, HEADERS, flags, 0, 0, 0, 1], payload, b"and so on"].concat()
@@ -78,7 +78,7 @@ fn what_is_not_understood_passes_as_it_is() {
 }
 
 #[test]
-fn later_headers_may_refer_to_what_was_sent() {
+fn later_headers_may_refer_to_earlier_ones() {
     // By the number of a name, the number of a header, a name that is spelled out, and with another size of the table.
     let block =
         [0x01, 0x01, b'%', 0xbe, 0x40, 0x01, b'a', 0x01, b'%', 0x3f, 0xe1, 0x1f, 0x10, 0x01, b'b', 0x02, b'%', b'%'];

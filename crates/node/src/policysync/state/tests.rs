@@ -22,7 +22,7 @@ fn state(limits: Limits, updates: impl IntoIterator<Item = U>) -> State {
 
 fn all_of(state: &mut State, client: ClientId) -> Vec<U> {
     let mut all = Vec::new();
-    while let Taken::Messages(messages) = state.take(client) {
+    while let ClientOutput::Messages(messages) = state.take(client) {
         all.extend(messages);
     }
     all
@@ -66,7 +66,7 @@ fn shop() -> Vec<U> {
 }
 
 #[test]
-fn a_client_is_sent_what_its_endpoint_needs_in_order() {
+fn a_client_receives_the_dependencies_of_its_endpoint_in_order() {
     let mut state = state(Limits::default(), shop());
     state.join(ClientId(1), pod("web"));
     let first = all_of(&mut state, ClientId(1));
@@ -84,7 +84,7 @@ fn a_client_is_sent_what_its_endpoint_needs_in_order() {
     // Objects that only other endpoints need are not sent.
     state.on_update(delta("other", [10], []));
     state.on_update(endpoint("db", &[], &["open"]));
-    assert_eq!(state.take(ClientId(1)), Taken::Nothing);
+    assert_eq!(state.take(ClientId(1)), ClientOutput::Nothing);
     state.on_update(delta("a", [4], [1]));
     state.on_update(set("c", [7]));
     state.on_update(policy("q", &["c"], RuleAction::Deny));
@@ -105,10 +105,10 @@ fn a_client_is_sent_what_its_endpoint_needs_in_order() {
 }
 
 #[test]
-fn large_sets_come_in_portions_before_what_refers_to_them() {
+fn large_sets_come_in_portions_before_their_referrers() {
     let mut state = state(SMALL, shop());
     state.join(ClientId(1), pod("web"));
-    let Taken::Messages(first) = state.take(ClientId(1)) else { panic!() };
+    let ClientOutput::Messages(first) = state.take(ClientId(1)) else { panic!() };
     assert_eq!(shown(&first), ["set a 2", "delta a +1 -0"]);
     state.on_update(delta("a", [4], [1]));
     let rest = all_of(&mut state, ClientId(1));
@@ -125,18 +125,18 @@ fn an_endpoint_that_is_not_there_is_followed_and_one_that_goes_ends() {
     // It is gone even if there is another one of the same name before the client asks.
     state.on_update(U::WorkloadEndpointRemove(pod("web")));
     state.on_update(endpoint("web", &[], &[]));
-    assert_eq!(state.take(ClientId(1)), Taken::End(End::Removed(pod("web"))));
-    assert_eq!(state.take(ClientId(1)), Taken::Nothing);
+    assert_eq!(state.take(ClientId(1)), ClientOutput::End(End::Removed(pod("web"))));
+    assert_eq!(state.take(ClientId(1)), ClientOutput::Nothing);
     assert!(state.clients.is_empty() && state.joined.is_empty() && !state.namespaces.has_subscribers());
 }
 
 #[test]
-fn nothing_refers_to_what_was_not_told() {
+fn no_message_refers_to_an_unsent_object() {
     let mut state = state(SMALL, [endpoint("web", &["p"], &[]), U::InSync]);
     state.join(ClientId(1), pod("web"));
     assert_eq!(shown(&all_of(&mut state, ClientId(1))), ["in sync"]);
     state.on_update(policy("p", &["a"], RuleAction::Allow));
-    assert_eq!(state.take(ClientId(1)), Taken::Nothing);
+    assert_eq!(state.take(ClientId(1)), ClientOutput::Nothing);
     state.on_update(set("a", [1]));
     assert_eq!(shown(&all_of(&mut state, ClientId(1))), ["set a 1", "policy p", "endpoint shop/web"]);
 }
@@ -147,18 +147,18 @@ fn the_last_client_of_an_endpoint_counts() {
     state.join(ClientId(1), pod("web"));
     all_of(&mut state, ClientId(1));
     state.join(ClientId(2), pod("web"));
-    assert_eq!(state.take(ClientId(1)), Taken::End(End::Replaced));
+    assert_eq!(state.take(ClientId(1)), ClientOutput::End(End::Replaced));
     // That the first one leaves late does not touch the other.
     state.leave(ClientId(1));
     assert_eq!(all_of(&mut state, ClientId(2)).len(), 9);
     state.on_update(endpoint("web", &[], &[]));
-    assert!(matches!(state.take(ClientId(2)), Taken::Messages(_)));
+    assert!(matches!(state.take(ClientId(2)), ClientOutput::Messages(_)));
     state.leave(ClientId(2));
     assert!(state.sets.values().all(|set| !set.members.has_subscribers()));
 }
 
 #[test]
-fn what_the_next_session_does_not_tell_is_gone_when_it_is_in_sync() {
+fn objects_missing_from_the_next_session_are_removed_at_in_sync() {
     let mut state = state(Limits::default(), shop());
     state.join(ClientId(1), pod("web"));
     state.join(ClientId(2), pod("db"));
@@ -176,15 +176,15 @@ fn what_the_next_session_does_not_tell_is_gone_when_it_is_in_sync() {
     again.into_iter().for_each(|update| state.on_update(update));
     // The difference, and nothing that is gone as long as it may still come.
     assert_eq!(shown(&all_of(&mut state, ClientId(1))), ["delta a +1 -1"]);
-    assert_eq!(state.take(ClientId(2)), Taken::Nothing);
+    assert_eq!(state.take(ClientId(2)), ClientOutput::Nothing);
     state.on_update(U::InSync);
     assert_eq!(shown(&all_of(&mut state, ClientId(1))), ["no account web"]);
-    assert_eq!(state.take(ClientId(2)), Taken::End(End::Removed(pod("db"))));
+    assert_eq!(state.take(ClientId(2)), ClientOutput::End(End::Removed(pod("db"))));
     assert!(!state.sets.contains_key(&IpSetId::new("other")) && !state.policies.contains_key(&policy_id("other")));
 }
 
 #[test]
-fn a_set_that_goes_and_comes_back_is_told_as_the_difference() {
+fn a_recreated_set_is_sent_as_a_delta() {
     let mut state = state(Limits::default(), shop());
     state.join(ClientId(1), pod("web"));
     all_of(&mut state, ClientId(1));
@@ -211,7 +211,7 @@ fn a_set_that_goes_and_comes_back_is_told_as_the_difference() {
 }
 
 #[test]
-fn who_does_not_read_holds_back_a_bounded_number_of_changes() {
+fn a_slow_client_retains_a_bounded_number_of_changes() {
     let mut state = state(Limits { behind: 100, ..Limits::default() }, shop());
     for (client, name) in [(1, "web"), (2, "db")] {
         state.join(ClientId(client), pod(name));
@@ -221,20 +221,20 @@ fn who_does_not_read_holds_back_a_bounded_number_of_changes() {
     for round in 0..10_000 {
         state.on_update(if round % 2 == 0 { delta("a", [], [1]) } else { delta("a", [1], []) });
     }
-    assert!(matches!(state.take(ClientId(1)), Taken::Messages(_)));
+    assert!(matches!(state.take(ClientId(1)), ClientOutput::Messages(_)));
     // New ones that go again at once leave nothing but that they have changed.
     for member in 1_000..2_000 {
         state.on_update(delta("a", [member], []));
         state.on_update(delta("a", [], [member]));
         state.take(ClientId(2));
     }
-    assert_eq!(state.take(ClientId(1)), Taken::End(End::Behind));
+    assert_eq!(state.take(ClientId(1)), ClientOutput::End(End::Behind));
     assert!(state.clients().eq([ClientId(2)]));
     // A single change may be as large as it wants to be.
     state.join(ClientId(3), pod("web"));
     all_of(&mut state, ClientId(3));
     state.on_update(set("a", 10_000..20_000));
-    assert!(matches!(state.take(ClientId(3)), Taken::Messages(_)));
+    assert!(matches!(state.take(ClientId(3)), ClientOutput::Messages(_)));
 }
 
 #[derive(Clone, Debug)]
@@ -274,7 +274,7 @@ struct Bench {
 const PODS: [&str; 2] = ["web", "db"];
 
 impl Bench {
-    fn tell(&mut self, update: &U) {
+    fn apply(&mut self, update: &U) {
         self.truth.apply_unchecked(update);
         self.state.on_update(update.clone());
     }
@@ -282,12 +282,12 @@ impl Bench {
     fn take(&mut self, at: usize) {
         let Some((id, replica)) = &mut self.clients[at] else { return };
         match self.state.take(*id) {
-            Taken::Messages(messages) => {
+            ClientOutput::Messages(messages) => {
                 assert!(messages.len() <= SMALL.batch, "{messages:?}");
                 messages.iter().for_each(|message| replica.apply(message, &self.truth));
             }
-            Taken::Nothing => replica.assert_complete(&self.truth, &pod(PODS[at])),
-            Taken::End(_) => self.clients[at] = None,
+            ClientOutput::Nothing => replica.assert_complete(&self.truth, &pod(PODS[at])),
+            ClientOutput::End(_) => self.clients[at] = None,
         }
     }
 
@@ -296,7 +296,7 @@ impl Bench {
             Step::Tell { world, cuts } => {
                 let updates = self.world.updates_to(&world);
                 for (index, update) in updates.iter().enumerate() {
-                    self.tell(update);
+                    self.apply(update);
                     cuts.iter().filter(|(at, _)| *at == index).for_each(|(_, client)| self.take(*client));
                 }
                 self.world = world;
@@ -306,10 +306,10 @@ impl Bench {
                 let old = mem::take(&mut self.world);
                 let updates = World::default().updates_to(&world);
                 for (index, update) in updates.iter().enumerate() {
-                    self.tell(update);
+                    self.apply(update);
                     self.take(index % 2);
                 }
-                self.truth.forget(&old, &world);
+                self.truth.remove_missing(&old, &world);
                 self.state.on_update(U::InSync);
                 self.truth.in_sync = true;
                 self.world = world;
@@ -318,7 +318,7 @@ impl Bench {
                 self.next += 1;
                 self.state.join(ClientId(self.next), pod(PODS[at]));
                 if let Some((old, _)) = self.clients[at].replace((ClientId(self.next), Replica::default())) {
-                    assert!(matches!(self.state.take(old), Taken::End(_)));
+                    assert!(matches!(self.state.take(old), ClientOutput::End(_)));
                 }
             }
             Step::Leave(at) => {
@@ -334,7 +334,7 @@ impl Bench {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 400 } else { 4_000 }))]
     #[test]
-    fn a_client_has_what_its_endpoint_needs_and_no_loose_end(steps in prop::collection::vec(step(), 1..40)) {
+    fn a_client_has_all_dependencies_and_no_dangling_reference(steps in prop::collection::vec(step(), 1..40)) {
         let mut bench = Bench {
             state: State::new(SMALL),
             truth: Replica::default(),
@@ -350,15 +350,15 @@ proptest! {
                 bench.take(at);
             }
             if let Some((id, _)) = &bench.clients[at] {
-                prop_assert_eq!(bench.state.take(*id), Taken::Nothing);
+                prop_assert_eq!(bench.state.take(*id), ClientOutput::Nothing);
             }
             bench.step(Step::Leave(at));
         }
         // No state of clients is left.
         prop_assert!(bench.state.joined.is_empty() && bench.state.clients.is_empty());
-        prop_assert!(bench.state.sets.values().all(|set| !set.gone && !set.members.has_subscribers()));
+        prop_assert!(bench.state.sets.values().all(|set| !set.removed && !set.members.has_subscribers()));
         let sets: BTreeSet<_> = bench.state.sets.keys().cloned().collect();
-        let told: BTreeSet<_> = bench.truth.sets.keys().cloned().collect();
-        prop_assert_eq!(sets, told);
+        let expected: BTreeSet<_> = bench.truth.sets.keys().cloned().collect();
+        prop_assert_eq!(sets, expected);
     }
 }

@@ -1,27 +1,27 @@
 use super::{FEW, Progress, Table};
 
-fn told(table: &Table<u32, char>, progress: &mut Progress<u32>, at_most: usize) -> Vec<(u32, Option<char>)> {
+fn next_values(table: &Table<u32, char>, progress: &mut Progress<u32>, at_most: usize) -> Vec<(u32, Option<char>)> {
     table.next(progress, at_most).into_iter().map(|(key, value)| (*key, value.copied())).collect()
 }
 
 #[test]
-fn values_come_in_portions_and_what_changed_meanwhile_afterwards() {
+fn values_come_in_portions_and_concurrent_changes_after_them() {
     let mut table = Table::default();
     for (key, value) in [(1, 'a'), (2, 'b'), (3, 'c')] {
         table.insert(key, value);
     }
     let mut progress = table.begin();
-    assert_eq!(told(&table, &mut progress, 2), [(1, Some('a')), (2, Some('b'))]);
+    assert_eq!(next_values(&table, &mut progress, 2), [(1, Some('a')), (2, Some('b'))]);
     table.remove(&1);
     table.insert(4, 'd');
     table.insert(4, 'e');
     table.insert(3, 'c');
-    assert_eq!(told(&table, &mut progress, 2), [(3, Some('c')), (4, Some('e'))]);
-    assert_eq!(told(&table, &mut progress, 2), []);
-    assert!(!table.is_told(&progress));
-    assert_eq!(told(&table, &mut progress, 1), [(1, None)]);
-    assert_eq!(told(&table, &mut progress, 1), [(4, Some('e'))]);
-    assert!(table.is_told(&progress));
+    assert_eq!(next_values(&table, &mut progress, 2), [(3, Some('c')), (4, Some('e'))]);
+    assert_eq!(next_values(&table, &mut progress, 2), []);
+    assert!(!table.is_up_to_date(&progress));
+    assert_eq!(next_values(&table, &mut progress, 1), [(1, None)]);
+    assert_eq!(next_values(&table, &mut progress, 1), [(4, Some('e'))]);
+    assert!(table.is_up_to_date(&progress));
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn changes_are_kept_for_the_slowest_only_as_long_as_they_are_few() {
     let (mut quick, slow) = (table.begin(), table.begin());
     for key in 0..10_000 {
         table.insert(key % 100, if key % 200 < 100 { 'x' } else { 'y' });
-        told(&table, &mut quick, 10);
+        next_values(&table, &mut quick, 10);
     }
     assert_eq!(table.changes.len(), 100, "one for each key");
     assert!(table.wants_review());
@@ -50,14 +50,14 @@ fn changes_are_kept_for_the_slowest_only_as_long_as_they_are_few() {
 }
 
 #[test]
-fn what_replaces_is_told_as_the_difference() {
+fn replacements_are_sent_as_differences() {
     let mut table = Table::default();
     table.replace([(1, 'a'), (2, 'b'), (3, 'c')].into());
     let mut progress = table.begin();
-    told(&table, &mut progress, 10);
-    assert!(table.is_told(&progress));
+    next_values(&table, &mut progress, 10);
+    assert!(table.is_up_to_date(&progress));
     table.replace([(1, 'a'), (2, 'x'), (4, 'd')].into());
-    let mut news = told(&table, &mut progress, 10);
-    news.sort_unstable();
-    assert_eq!(news, [(2, Some('x')), (3, None), (4, Some('d'))]);
+    let mut changes = next_values(&table, &mut progress, 10);
+    changes.sort_unstable();
+    assert_eq!(changes, [(2, Some('x')), (3, None), (4, Some('d'))]);
 }

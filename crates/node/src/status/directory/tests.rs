@@ -35,7 +35,7 @@ fn the_directory_is_made_and_files_are_replaced_whole() {
 }
 
 #[test]
-fn what_cannot_be_written_beside_the_directory_is_written_in_place() {
+fn files_are_written_in_place_where_no_temporary_file_can_be_made() {
     let prefix = tempfile::tempdir().unwrap();
     let directory = StatusDirectory::below(prefix.path());
     read(&directory);
@@ -46,7 +46,7 @@ fn what_cannot_be_written_beside_the_directory_is_written_in_place() {
 }
 
 #[test]
-fn strange_entries_are_told_apart() {
+fn unexpected_entries_are_distinguished() {
     let prefix = tempfile::tempdir().unwrap();
     let directory = StatusDirectory::below(prefix.path());
     read(&directory);

@@ -7,8 +7,8 @@ fn id(workload: &str) -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: workload.into(), endpoint: "eth0".into() }
 }
 
-fn up(workload: &str, text: &str) -> [FileNews; 2] {
-    [FileNews::Endpoint(id(workload), Some(text.into())), FileNews::Status(id(workload), true)]
+fn up(workload: &str, text: &str) -> [FileUpdate; 2] {
+    [FileUpdate::Endpoint(id(workload), Some(text.into())), FileUpdate::Status(id(workload), true)]
 }
 
 fn listed(prefix: &Path) -> Vec<(String, String)> {
@@ -32,34 +32,34 @@ fn until(prefix: &Path, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn files_follow_what_is_told_and_survive_what_others_do() {
+fn files_follow_updates_and_are_repaired_after_foreign_changes() {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("calico");
     // A file in the way, so that not even root can write.
     fs::write(&prefix, "").unwrap();
     let writer = FileWriter::start().unwrap();
-    writer.tell([FileNews::Begin(Some(prefix.clone()))]);
-    writer.tell(up("a/b", "ab"));
-    writer.tell([FileNews::InForce]);
+    writer.send([FileUpdate::Begin(Some(prefix.clone()))]);
+    writer.send(up("a/b", "ab"));
+    writer.send([FileUpdate::InForce]);
     thread::sleep(Duration::from_millis(20));
     fs::remove_file(&prefix).unwrap();
     until(&prefix, &[("k8s a%2Fb eth0", "ab")]);
 
     fs::write(prefix.join("endpoint-status/notes.txt"), "mine").unwrap();
     fs::remove_dir_all(prefix.join("endpoint-status")).unwrap();
-    writer.tell(up("c", "c"));
+    writer.send(up("c", "c"));
     // Writing fails, which is a reason to read, and so to make the directory.
     until(&prefix, &[("k8s a%2Fb eth0", "ab"), ("k8s c eth0", "c")]);
 
     // The next session touches nothing until its updates are in force.
-    writer.tell([FileNews::Begin(Some(prefix.clone()))]);
-    writer.tell(up("c", "cc"));
+    writer.send([FileUpdate::Begin(Some(prefix.clone()))]);
+    writer.send(up("c", "cc"));
     fs::write(prefix.join("endpoint-status/k8s a%2Fb eth0"), "to").unwrap();
     fs::write(prefix.join("endpoint-status/notes.txt"), "mine").unwrap();
     thread::sleep(Duration::from_millis(50));
     assert_eq!(listed(&prefix).len(), 3);
-    writer.tell([FileNews::InForce]);
+    writer.send([FileUpdate::InForce]);
     until(&prefix, &[("k8s c eth0", "cc"), ("notes.txt", "mine")]);
-    writer.tell([FileNews::Status(id("c"), false)]);
+    writer.send([FileUpdate::Status(id("c"), false)]);
     until(&prefix, &[("notes.txt", "mine")]);
 }

@@ -92,7 +92,7 @@ fn only_endpoints_that_are_up_have_a_file() {
 }
 
 #[test]
-fn what_others_do_is_undone_at_the_next_look() {
+fn foreign_changes_are_reverted_at_the_next_comparison() {
     let (mut files, now, mut directory) = (EndpointFiles::default(), Instant::now(), Directory::default());
     up(&mut files, "a", "a");
     up(&mut files, "b", "b");
@@ -110,7 +110,7 @@ fn what_others_do_is_undone_at_the_next_look() {
 }
 
 #[test]
-fn what_fails_is_tried_again_later_and_holds_up_nothing_else() {
+fn failures_are_retried_later_and_delay_nothing_else() {
     let (mut files, mut now, mut directory) = (EndpointFiles::default(), Instant::now(), Directory::default());
     directory.bad.insert(A.into());
     up(&mut files, "a", "a");

@@ -20,7 +20,7 @@ fn keys(v4: &str, v6: &str) -> Keys {
 }
 
 #[test]
-fn a_node_says_its_keys_and_nothing_else_changes() {
+fn only_the_keys_of_the_node_change() {
     let server = server(&json!({"other": "stays"}));
     let client = Client::new(KubeConfig::file(server.kubeconfig())).unwrap();
     let host = Hostname::new("n1");
@@ -56,11 +56,11 @@ fn a_node_that_is_not_there_has_no_key_to_remove() {
 }
 
 #[test]
-fn a_key_is_written_until_it_is_there() {
+fn failed_writes_of_a_key_are_retried() {
     let server = server(&json!({}));
     server.fail(On::Object, "nodes", Fault::Internal, 1);
     let writer = NodeKeyWriter::start(KubeConfig::file(server.kubeconfig()), Hostname::new("n1")).unwrap();
-    writer.tell(Family::V4, "a".into());
+    writer.send(Family::V4, "a".into());
     let begin = Instant::now();
     while node(&server)["metadata"]["annotations"]["projectcalico.org/WireguardPublicKey"] != "a" {
         assert!(begin.elapsed() < Duration::from_secs(60), "{}", node(&server));

@@ -22,7 +22,7 @@ fn workload(name: &str, status: Option<EndpointStatus>) -> StatusChange {
 }
 
 #[test]
-fn a_key_is_written_until_it_is_there() {
+fn failed_writes_of_a_key_are_retried() {
     let start = Instant::now();
     let quiet = StatusSettings { process_every: None, endpoint_delay: None, ..settings() };
     let mut reporter = Reporter::new(quiet.clone(), start);
@@ -186,7 +186,7 @@ fn endpoints_are_written_one_after_the_other() {
 }
 
 #[test]
-fn what_changes_while_it_is_written_is_written_again() {
+fn changes_during_a_write_are_written_afterwards() {
     let now = Instant::now();
     let mut reporter = Reporter::new(only_endpoints(), now);
     reporter.change(&workload("a", Some(EndpointStatus::Down)));
@@ -200,7 +200,7 @@ fn what_changes_while_it_is_written_is_written_again() {
 }
 
 #[test]
-fn what_others_left_behind_is_put_right() {
+fn differing_statuses_in_the_datastore_are_corrected() {
     let now = Instant::now();
     let mut reporter = Reporter::new(only_endpoints(), now);
     for name in ["a", "b", "c"] {
@@ -208,7 +208,7 @@ fn what_others_left_behind_is_put_right() {
     }
     assert_eq!(run(&mut reporter, now, 5, written).len(), 3);
     reporter.in_force(now + 6 * SECOND);
-    let there = vec![
+    let stored = vec![
         (path_of("a"), r#"{"status":"up"}"#.to_owned()),
         (path_of("b"), "{".to_owned()),
         (path_of("gone"), r#"{"status":"up"}"#.to_owned()),
@@ -216,7 +216,7 @@ fn what_others_left_behind_is_put_right() {
     let jobs = run(&mut reporter, now + 6 * SECOND, 10, |job| match job {
         Job::Compare { prefixes } => {
             assert!(prefixes.iter().any(|prefix| path_of("a").starts_with(prefix)));
-            JobResult::Read(there.clone())
+            JobResult::Read(stored.clone())
         }
         other => written(other),
     });

@@ -12,7 +12,7 @@ fn status(store: &MemoryStore) -> Value {
 }
 
 #[test]
-fn a_node_says_its_keys_and_nothing_else_changes() {
+fn only_the_keys_of_the_node_change() {
     let store = MemoryStore::default();
     let host = Hostname::new("n1");
     assert_eq!(write(&store, &host, Family::V4, ""), Ok(()));

@@ -1,4 +1,5 @@
-//! Updates that say only what the protocol carries, in the form in which it is read back.
+//! Generators of updates that contain only fields of the protocol, in the form that decoding
+//! produces.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -75,7 +76,7 @@ fn sets() -> BoxedStrategy<DesiredUpdate> {
         set_type: IpSetType::IpAndPort,
         members: Members::IpPorts(members.into_iter().collect()),
     });
-    // Which members are removed, by bit.
+    // Bit mask of the removed members.
     let split = |bits: u8, count: usize| (0..count).map(move |i| bits >> (i % 8) & 1 == 1);
     let net_delta = (id(), btree_set(net(), 0..5), any::<u8>()).prop_map(move |(id, members, bits)| {
         let (removed, added): (Vec<_>, Vec<_>) = zip_split(members, |n| split(bits, n).collect());
@@ -105,7 +106,7 @@ fn zip_split<T>(members: BTreeSet<T>, split: impl Fn(usize) -> Vec<bool>) -> (Ve
 fn protocol() -> impl Strategy<Value = Protocol> {
     prop_oneof![
         any::<u8>().prop_map(Protocol::Number),
-        // By name, `icmp` and `icmpv6` imply a family; below they come with it.
+        // The names `icmp` and `icmpv6` imply a family, which `rule` sets accordingly.
         prop_oneof![
             Just(NamedProtocol::Tcp),
             Just(NamedProtocol::Udp),
@@ -296,7 +297,6 @@ fn extras() -> impl Strategy<Value = WorkloadExtras> {
         let nat = (address(), address()).prop_map(|(internal, external)| NatMapping { internal, external });
         vec(nat, 0..2).prop_map(Box::<[NatMapping]>::from)
     };
-    // Limits that make the encoder ask for detours of the eBPF dataplane are read back as limits.
     let qos = (any::<[i64; 14]>(), option::of(0u8..64)).prop_map(|(n, dscp)| QosControls {
         ingress_bandwidth: n[0],
         egress_bandwidth: n[1],

@@ -158,7 +158,7 @@ fn with_rule(rule: &str) -> String {
 }
 
 #[test]
-fn a_rule_that_cannot_be_read_opens_nothing() {
+fn an_unreadable_rule_allows_nothing() {
     for rule in [
         "{action: ACTION}",
         "{action: ACTION, from: []}",
@@ -199,7 +199,47 @@ fn a_rule_that_cannot_be_read_opens_nothing() {
 }
 
 #[test]
-fn without_a_subject_or_a_tier_nothing_can_be_done() {
+fn each_unsupported_peer_is_one_error_with_its_name() {
+    let text = |peer: &str| {
+        format!(
+            "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {{name: p}}\nspec:\n  \
+             priority: 1\n  subject: {{namespaces: {{}}}}\n  egress:\n  - {{action: Deny, to: [{peer}]}}\n"
+        )
+    };
+    for (peer, expected) in [
+        (
+            "{nodes: {matchLabels: {role: infra}}}",
+            "8:33 spec.egress[0].to[0].nodes: peers of this kind are not supported here; list the addresses of the \
+             nodes under `networks`",
+        ),
+        (
+            "{domainNames: [example.com, '*.example.org']}",
+            "8:39 spec.egress[0].to[0].domainNames: peers of this kind are not supported here; list the addresses of \
+             the domains under `networks`",
+        ),
+        ("{node: {}}", "8:26 spec.egress[0].to[0].node: is not a known field; is `pods` meant?"),
+        (
+            "{networks: [x]}",
+            "8:37 spec.egress[0].to[0].networks[0]: `x` is neither an IP address nor a network in CIDR notation",
+        ),
+        ("{networks: []}", "8:25 spec.egress[0].to[0]: names no network"),
+        ("{}", "8:25 spec.egress[0].to[0]: must give one of namespaces, pods, networks"),
+    ] {
+        let found = resource(&text(peer), UnknownFields::Refuse);
+        let problems: Vec<String> = found.problems.iter().map(|p| format!("{} {p}", p.position)).collect();
+        assert_eq!(problems, [expected]);
+        // A second peer has its own error.
+        let found = resource(&text(&format!("{{namespaces: {{}}}}, {peer}, {peer}")), UnknownFields::Refuse);
+        assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
+    }
+    let ingress = with_rule("{action: Deny, from: [{nodes: {}}]}");
+    let problems = resource(&ingress, UnknownFields::Refuse).problems;
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].to_string(), "spec.ingress[0].from[0].nodes: is not a peer of ingress rules");
+}
+
+#[test]
+fn a_subject_and_a_tier_are_required() {
     let good = with_rule("{action: Deny, from: [{namespaces: {}}]}");
     for (from, to) in [
         ("tier: Baseline", "tier: Ground"),

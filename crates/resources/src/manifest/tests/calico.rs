@@ -100,7 +100,7 @@ fn smaller_kinds() {
     let text = [
         resource("Tier", "{name: sec}", "{order: 5, defaultAction: Pass}"),
         resource("Profile", "{name: p}", "{labelsToApply: {a: b}, ingress: [{action: Allow}]}"),
-        resource("NetworkSet", "{name: s, namespace: n, labels: {a: b}}", "{nets: [10.0.0.1, 10.2.3.4/8]}"),
+        resource("NetworkSet", "{name: s, namespace: 'n', labels: {a: b}}", "{nets: [10.0.0.1, 10.2.3.4/8]}"),
         resource("GlobalNetworkSet", "{name: s}", "{nets: ['fd00::/8']}"),
         resource(
             "IPPool",
@@ -125,7 +125,7 @@ fn endpoints() {
         ),
         resource(
             "WorkloadEndpoint",
-            "{name: node--1-k8s-my--pod-eth0, namespace: n, labels: {app: a, pcsa.x: forged}}",
+            "{name: node--1-k8s-my--pod-eth0, namespace: 'n', labels: {app: a, pcsa.x: forged}}",
             "{node: node-1, orchestrator: k8s, pod: my-pod, endpoint: eth0, interfaceName: cali1, mac: 'aa:bb:cc:00:11:22',\
              ipNetworks: [10.0.0.9/32], profiles: [kns.n], serviceAccountName: sa, \
              ipNATs: [{internalIP: 10.0.0.9, externalIP: 192.0.2.1}], ports: [{name: web, protocol: TCP, port: 80}]}",

@@ -68,7 +68,7 @@ fn metadata_kept_in_an_annotation() {
     let broken = r#"{"metadata":{"name":"s","annotations":{"projectcalico.org/metadata":"{"}},"spec":{}}"#;
     let broken = object(Kind::GlobalNetworkSet, broken);
     assert!(matches!(broken.outcome, Outcome::Invalid { .. }));
-    assert!(broken.problems[0].what.contains("is not JSON"));
+    assert!(broken.problems[0].message.contains("is not JSON"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn objects_of_the_api_server() {
 }
 
 #[test]
-fn a_field_of_a_newer_version_is_ignored_unless_it_may_narrow_a_match() {
+fn an_unknown_field_is_ignored_unless_it_may_narrow_a_match() {
     let policy = |spec: &str| {
         let json = format!(r#"{{"metadata":{{"name":"p","namespace":"n"}},"spec":{spec}}}"#);
         object(Kind::NetworkPolicy, &json)
@@ -121,7 +121,7 @@ fn a_field_of_a_newer_version_is_ignored_unless_it_may_narrow_a_match() {
 }
 
 #[test]
-fn what_does_not_belong_there_is_invalid() {
+fn misplaced_objects_are_invalid() {
     let other = object(Kind::Pod, r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#);
     assert_eq!((other.id, other.outcome), (None, Outcome::Invalid { substitute: None }));
     let unknown = object(Kind::Pod, r#"{"apiVersion":"v9","kind":"Pod","metadata":{"name":"a"}}"#);

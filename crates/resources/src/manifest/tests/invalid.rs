@@ -16,7 +16,7 @@ kind: NetworkPolicy
 metadata: {name: p, namespace: ns}
 spec:
   podSelector:
-    matchLabels: {app: web, n: 1, 'x y': a, v: \"a' || all()\"}
+    matchLabels: {app: web, m: 1, 'x y': a, v: \"a' || all()\"}
     matchExpressions:
     - {key: a, operator: In}
     - {key: a, operator: Exists, values: [x]}
@@ -60,7 +60,7 @@ fn calico_policy() {
   - {action: Allow, source: {nets: [10.0.0.0/8, 'fd00::/8', 300.0.0.1]}}
   - {action: Deny, source: {notNets: [0.0.0.0/0], namespaceSelector: 'global() && has(x)'}}
   - {action: Deny, http: {}, destination: {services: {name: s}}}
-  - {action: Allow, source: {services: {name: s, namespace: n}, selector: has(x)}}
+  - {action: Allow, source: {services: {name: s, namespace: 'n'}, selector: has(x)}}
   egress:
   - {action: Deny}
 "
@@ -72,7 +72,7 @@ fn other_kinds() {
     let text = [
         calico("Tier", "{order: first, defaultAction: Allow}"),
         calico("NetworkSet", "{nets: [10.0.0.0/40], net: x}"),
-        calico("HostEndpoint", "{node: n, ports: [{name: a, protocol: ICMP, port: 0}]}"),
+        calico("HostEndpoint", "{node: m, ports: [{name: a, protocol: ICMP, port: 0}]}"),
         calico("IPPool", "{cidr: 10.0.0.1/16, ipipMode: Always, vxlanMode: Always, blockSize: 10}"),
         calico("IPPool", "{cidr: 169.254.0.0/24, ipipMode: Sometimes}"),
         calico("WorkloadEndpoint", "{interfaceName: cali1}"),
@@ -96,7 +96,7 @@ kind: Pod
 ---
 apiVersion: v1
 kind: Namespace
-metadata: {name: A_b, labels: {'-x': y}, nmae: z}
+metadata: {name: A_b, labels: {'-x': z}, nmae: z}
 ---
 apiVersion: v1
 kind: Namespace
@@ -212,7 +212,7 @@ fn labels_of_profiles() {
     let profile = |label: &str| problems(&calico("Profile", &format!("{{labelsToApply: {{{label}: v}}}}")));
     assert_eq!(profile("project.calico.org/my-valid-label"), "");
     for bad in [".mylabel", "my!nvalid-label", "my-invalid-label$"] {
-        assert!(profile(bad).contains("is not the name of a label"), "{bad}");
+        assert!(profile(bad).contains("is not a valid label name"), "{bad}");
     }
 }
 

@@ -45,7 +45,7 @@ spec:
     - {name: http, containerPort: 80}
     - {containerPort: 81, hostPort: 8081}
   initContainers:
-  - ports: [{name: side, containerPort: 9, protocol: SCTP}]
+  - {name: side, restartPolicy: Always, ports: [{name: side, containerPort: 9, protocol: SCTP}]}
 status:
   phase: Running
   podIP: 10.0.0.1
@@ -55,6 +55,65 @@ status:
 #[test]
 fn pod() {
     assert_debug_snapshot!(contributions(POD));
+}
+
+#[test]
+fn ports_of_ordinary_init_containers_count_while_these_run() {
+    let ports = |init: &str, status: &str| -> String {
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: ns}}\nspec:\n  nodeName: n1\n  containers: \
+             [{{name: c, ports: [{{name: web, containerPort: 80}}]}}]\n  initContainers: [{{name: i, {init}ports: \
+             [{{name: web, containerPort: 90}}]}}]\nstatus: {{podIP: 10.0.0.1, {status}}}\n"
+        );
+        assert_eq!(problems(&pod), "");
+        let updates = contributions(&pod);
+        let [Update::WorkloadEndpoint(_, Some(endpoint))] = &updates[..] else { panic!("{updates:?}") };
+        endpoint.ports.iter().map(|port| format!("{} ", port.port)).collect()
+    };
+    let state = |state: &str| format!("phase: Pending, initContainerStatuses: [{{name: i, state: {state}}}]");
+    for (status, expected) in [
+        (String::new(), "80 "),
+        ("phase: Running".into(), "80 "),
+        ("phase: Pending".into(), "80 90 "),
+        (state("{running: {startedAt: '2026-01-01T00:00:00Z'}}"), "80 90 "),
+        (state("{terminated: {exitCode: 0}}"), "80 "),
+        (state("{waiting: {reason: PodInitializing}}"), "80 "),
+        ("phase: Running, initContainerStatuses: [{name: other, state: {running: {}}}]".into(), "80 "),
+        ("phase: Running, initContainerStatuses: {}".into(), "80 "),
+    ] {
+        assert_eq!(ports("", &status), expected, "{status}");
+        assert_eq!(ports("restartPolicy: OnFailure, ", &status), expected, "{status}");
+        assert_eq!(ports("restartPolicy: Always, ", &status), "80 90 ", "{status}");
+    }
+}
+
+#[test]
+fn endpoints_are_slices_of_the_service_with_their_name() {
+    let text = "
+apiVersion: v1
+kind: Endpoints
+metadata: {name: db, namespace: shop, labels: {a: b}}
+subsets:
+- addresses: [{ip: 10.0.0.5, nodeName: node-1}]
+  notReadyAddresses: [{ip: 10.0.0.6}]
+  ports: [{name: sql, port: 5432}]
+- addresses: [{ip: 'fd00::5'}]
+  ports: [{port: 53, protocol: UDP}]
+";
+    let updates = contributions(text);
+    let service = tortie_model::NamespacedName::new("shop", "db");
+    for (update, expected) in
+        updates.iter().zip(["[10.0.0.5, 10.0.0.6] [10.0.0.6] Some(5432)", "[fd00::5] [] Some(53)"])
+    {
+        let Update::EndpointSlice(name, Some(slice)) = update else { panic!("{update:?}") };
+        assert!(name.is_slice_of_endpoints() && slice.service.as_ref() == Some(&service));
+        assert_eq!(format!("{:?} {:?} {:?}", slice.addresses, slice.not_ready, slice.ports[0].port), expected);
+    }
+    assert_eq!(updates.len(), 2);
+    let skipped = text.replace("{a: b}", "{endpointslice.kubernetes.io/skip-mirror: 'true'}");
+    assert_eq!(contributions(&skipped), []);
+    assert_eq!(contributions("{apiVersion: v1, kind: Endpoints, metadata: {name: a, namespace: b}}"), []);
+    assert!(problems(&text.replace("port: 53", "port: 70000")).contains("subsets[1].ports[0].port: must be between"));
 }
 
 #[test]
@@ -86,7 +145,7 @@ fn addresses_of_annotations_are_single_ones_that_a_pod_can_have() {
     let claims = |annotation: &str, text: &str| {
         let pod = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: ns, annotations: {{{annotation}: '{text}'}}}}\nspec: \
-             {{nodeName: n}}\nstatus: {{phase: Pending}}"
+             {{nodeName: n1}}\nstatus: {{phase: Pending}}"
         );
         let mut nets = Vec::new();
         for resource in manifest(&pod).resources {
@@ -196,7 +255,7 @@ fn default_types() {
 fn every_operator() {
     let policy = policy(
         "{podSelector: {matchLabels: {b: '1', a: ''}, matchExpressions: [
-            {key: c, operator: In, values: [x, y]}, {key: d, operator: NotIn, values: [z]},
+            {key: c, operator: In, values: [x, 'y']}, {key: d, operator: NotIn, values: [z]},
             {key: e, operator: Exists}, {key: f/g, operator: DoesNotExist}]}}",
     );
     assert_eq!(
@@ -355,10 +414,10 @@ fn a_long_account_name_still_identifies_the_pod() {
 }
 
 #[test]
-fn what_a_node_says_of_its_tunnels_must_be_addresses() {
+fn tunnel_annotations_of_a_node_must_be_addresses() {
     let node = |annotations: &str| {
         let text =
-            format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n, annotations: {{{annotations}}}}}\nspec: {{}}");
+            format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n1, annotations: {{{annotations}}}}}\nspec: {{}}");
         let resource = manifest(&text).resources.remove(0);
         let Outcome::Valid(contributions) = resource.outcome else { panic!("{text}") };
         (contributions.len(), resource.problems.len())

@@ -51,7 +51,7 @@ fn labels_of_the_platform_are_reserved_on_every_kind_that_selectors_match() {
                   projectcalico.org/orchestrator: x, projectcalico.org/created-by: kc, a: b}";
     for (text, expected) in [
         (
-            "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: dev, LABELS}, spec: {nodeName: n}, status: \
+            "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: dev, LABELS}, spec: {nodeName: n1}, status: \
              {podIP: 10.0.0.1}}",
             &["a=b", "projectcalico.org/namespace=dev", "projectcalico.org/orchestrator=k8s"][..],
         ),
@@ -60,13 +60,13 @@ fn labels_of_the_platform_are_reserved_on_every_kind_that_selectors_match() {
             &["a=b", "projectcalico.org/created-by=kc"],
         ),
         (
-            "{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: h, LABELS}, spec: {node: n, \
+            "{apiVersion: projectcalico.org/v3, kind: HostEndpoint, metadata: {name: h, LABELS}, spec: {node: n1, \
              interfaceName: eth0}}",
             &["a=b", "projectcalico.org/created-by=kc"],
         ),
         (
             "{apiVersion: projectcalico.org/v3, kind: WorkloadEndpoint, metadata: {name: n-k8s-p-eth0, namespace: dev, \
-             LABELS}, spec: {node: n, orchestrator: k8s, pod: p, endpoint: eth0, interfaceName: cali1, \
+             LABELS}, spec: {node: 'n', orchestrator: k8s, pod: p, endpoint: eth0, interfaceName: cali1, \
              serviceAccountName: s, ipNetworks: [10.0.0.1/32]}}",
             &[
                 "a=b",
@@ -96,7 +96,7 @@ fn the_name_of_a_namespace_or_an_account_cannot_be_forged() {
         [("Namespace", "pcns.projectcalico.org/name=real"), ("ServiceAccount", "pcsa.projectcalico.org/name=real")]
     {
         let text = format!(
-            "{{apiVersion: v1, kind: {kind}, metadata: {{name: real, labels: {{projectcalico.org/name: forged, pcns.x: y}}}}}}"
+            "{{apiVersion: v1, kind: {kind}, metadata: {{name: real, labels: {{projectcalico.org/name: forged, pcns.x: z}}}}}}"
         );
         let resource = only(&text, &Options::default());
         let profile = updates(&resource).iter().find_map(|update| match update {
@@ -119,12 +119,12 @@ fn kept_metadata_is_checked_as_any() {
         Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Plain, ..Options::default() },
         Options { unknown_fields: UnknownFields::Ignore, policy_names: PolicyNames::Prefixed, ..Options::default() },
     ];
-    for (metadata, said) in [
+    for (metadata, expected) in [
         (r#"{"name": "x\ny\u001b]0;title\u0007", "namespace": "prod"}"#, "is not a name"),
         (r#"{"name": "x", "namespace": "prod"}"#, "but the object is in namespace `dev`"),
         (r#"{"name": "X"}"#, "is not a name"),
-        (r#"{"annotations": {"a\u001b": "x"}}"#, "is not the name of a label or annotation"),
-        (r#"{"labels": {"a\n": "x"}}"#, "is not the name of a label or annotation"),
+        (r#"{"annotations": {"a\u001b": "x"}}"#, "is not a valid name of a label or annotation"),
+        (r#"{"labels": {"a\n": "x"}}"#, "is not a valid name of a label or annotation"),
         (r#"{"labels": {"a": "x\ny"}}"#, "is not a value for label"),
     ] {
         for options in &sources {
@@ -132,7 +132,7 @@ fn kept_metadata_is_checked_as_any() {
             let policy = only(&text, options);
             assert!(matches!(policy.outcome, Outcome::Invalid { .. }), "{metadata}");
             assert!(
-                policy.problems.iter().any(|problem| problem.what.contains(said)),
+                policy.problems.iter().any(|problem| problem.message.contains(expected)),
                 "{metadata}: {:?}",
                 policy.problems
             );

@@ -10,7 +10,7 @@ fn calico(kind: &str, spec: &str) -> String {
 }
 
 #[test]
-fn a_pool_that_wants_ip_in_ip_is_named_and_used() {
+fn a_pool_with_ip_in_ip_is_reported_and_used() {
     let pool = |modes: &str| calico("IPPool", &format!("{{cidr: 10.0.0.0/16{modes}}}"));
     for modes in [", ipipMode: Always", ", ipipMode: CrossSubnet"] {
         let problems = problems(&pool(modes));
@@ -23,11 +23,11 @@ fn a_pool_that_wants_ip_in_ip_is_named_and_used() {
 }
 
 #[test]
-fn what_the_program_says_of_a_parameter_stands_at_its_field() {
-    fn judge(name: &str, value: &str) -> Option<String> {
+fn results_of_the_parameter_check_are_at_the_field() {
+    fn check(name: &str, value: &str) -> Option<String> {
         (name == "NFTablesMode" || name == "MaxIpsetSize").then(|| format!("`{value}` is not for me"))
     }
-    let options = Options { parameters: ParameterCheck(judge), ..Options::default() };
+    let options = Options { parameters: ParameterCheck(check), ..Options::default() };
     let text = "apiVersion: projectcalico.org/v3
 kind: FelixConfiguration
 metadata:
@@ -41,9 +41,9 @@ spec:
     let manifest = read(text, Format::Yaml, &options, &mut Interner::new());
     let [resource] = &manifest.resources[..] else { panic!("{manifest:?}") };
     assert!(matches!(&resource.outcome, Outcome::Valid(all) if all.len() == 3), "{:?}", resource.outcome);
-    let said: Vec<String> = resource.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();
+    let listed: Vec<String> = resource.problems.iter().map(|p| format!("{}: {p}", p.position)).collect();
     assert_eq!(
-        said,
+        listed,
         [
             "8:17: spec.nftablesMode: `Enabled` is not for me",
             "6:5: metadata.annotations: config.projectcalico.org/MaxIpsetSize: `7` is not for me",
@@ -52,7 +52,7 @@ spec:
 }
 
 #[test]
-fn own_parameters_are_fields_like_those_of_the_original() {
+fn tortie_parameters_are_fields_like_those_of_felix() {
     let config = |spec: &str| calico("FelixConfiguration", spec);
     assert_eq!(problems(&config("{cutDeniedConnections: true}")), "");
     let refused = problems(&config("{cutDeniedConnections: sometimes}"));

@@ -174,7 +174,12 @@ pub(super) fn endpoint_slice(out: &mut Object<'_>, name: &NamespacedName, slice:
     out.list("endpoints", &slice.addresses, |out, address| {
         object(out, |object| {
             object.list("addresses", [address], shown);
-            object.object("conditions", |_| {});
+            object.object("conditions", |conditions| {
+                let is_draining = slice.draining.contains(address);
+                conditions.bare_if("ready", slice.not_ready.contains(address).then_some(false));
+                conditions.bare_if("serving", is_draining.then_some(true));
+                conditions.bare_if("terminating", is_draining.then_some(true));
+            });
         });
     });
     out.list("ports", &slice.ports, slice_port);

@@ -1,25 +1,33 @@
 use tortie_model::SelectorCache;
 use tortie_selector::Selector;
 
-use super::{Words, global_policy, namespaced_policy, side_selector};
+use super::{SideSelectors, global_policy, namespaced_policy, side_selector};
 
 #[test]
 fn sides_of_rules() {
-    let ns = Words::default;
-    let accounts = || Words { account_selector: "key == 'v'", account_names: vec!["sa2", "sa1"], ..Words::default() };
-    for (namespace, words, expected) in [
+    let ns = SideSelectors::default;
+    let accounts = || SideSelectors {
+        account_selector: "key == 'v'",
+        account_names: vec!["sa2", "sa1"],
+        ..SideSelectors::default()
+    };
+    for (namespace, written, expected) in [
         ("ns1", ns(), None),
-        ("ns1", Words { selector: "a=='b'", ..ns() }, Some("(projectcalico.org/namespace == 'ns1') && (a=='b')")),
-        ("ns1", Words { not_selector: "has(x)", ..ns() }, Some("projectcalico.org/namespace == 'ns1'")),
-        ("ns1", Words { namespace_selector: "k=='v'", ..ns() }, Some("pcns.k == \"v\"")),
         (
             "ns1",
-            Words { namespace_selector: "all()", selector: "has(l)", ..ns() },
+            SideSelectors { selector: "a=='b'", ..ns() },
+            Some("(projectcalico.org/namespace == 'ns1') && (a=='b')"),
+        ),
+        ("ns1", SideSelectors { not_selector: "has(x)", ..ns() }, Some("projectcalico.org/namespace == 'ns1'")),
+        ("ns1", SideSelectors { namespace_selector: "k=='v'", ..ns() }, Some("pcns.k == \"v\"")),
+        (
+            "ns1",
+            SideSelectors { namespace_selector: "all()", selector: "has(l)", ..ns() },
             Some("(has(projectcalico.org/namespace)) && (has(l))"),
         ),
         (
             "ns1",
-            Words { namespace_selector: "global()", selector: "has(l)", ..ns() },
+            SideSelectors { namespace_selector: "global()", selector: "has(l)", ..ns() },
             Some("(!has(projectcalico.org/namespace)) && (has(l))"),
         ),
         (
@@ -31,17 +39,17 @@ fn sides_of_rules() {
             ),
         ),
         ("", accounts(), Some("(pcsa.key == \"v\") && (projectcalico.org/serviceaccount in {\"sa1\", \"sa2\"})")),
-        ("", Words { selector: "a == 'b' || c", ..ns() }, Some("a == 'b' || c")),
+        ("", SideSelectors { selector: "a == 'b' || c", ..ns() }, Some("a == 'b' || c")),
     ] {
-        assert_eq!(side_selector(namespace, &words, &mut SelectorCache::default()).as_deref(), expected);
+        assert_eq!(side_selector(namespace, &written, &mut SelectorCache::default()).as_deref(), expected);
     }
 }
 
 #[test]
 fn literals_are_not_rewritten() {
-    let words = Words { namespace_selector: "k == 'all()' || all()", ..Words::default() };
+    let written = SideSelectors { namespace_selector: "k == 'all()' || all()", ..SideSelectors::default() };
     assert_eq!(
-        side_selector("", &words, &mut SelectorCache::default()).as_deref(),
+        side_selector("", &written, &mut SelectorCache::default()).as_deref(),
         Some("(pcns.k == \"all()\" || has(projectcalico.org/namespace))")
     );
 }
@@ -77,7 +85,11 @@ fn published_example() {
     );
     let policy = Selector::parse(&policy).unwrap();
     assert_eq!(policy.id().as_str(), "s:_a6cuVnIgjWqODIbU16OZjCg0vnck1Ck71LG2w");
-    let words = Words { selector: "projectcalico.org/orchestrator == 'k8s' && run == 'access'", ..Words::default() };
-    let side = Selector::parse(&side_selector("policy-demo", &words, &mut SelectorCache::default()).unwrap()).unwrap();
+    let written = SideSelectors {
+        selector: "projectcalico.org/orchestrator == 'k8s' && run == 'access'",
+        ..SideSelectors::default()
+    };
+    let side =
+        Selector::parse(&side_selector("policy-demo", &written, &mut SelectorCache::default()).unwrap()).unwrap();
     assert_eq!(side.id().as_str(), "s:AMAB7BNa5u3MmIiwZrblkWt4eY3LuNV_frvthw");
 }

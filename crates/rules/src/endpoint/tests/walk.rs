@@ -102,7 +102,7 @@ impl Scene {
         self.chains.insert(chain.name, chain);
     }
 
-    /// The verdict of an endpoint's chain on the first packet of a connection.
+    /// Returns the verdict of an endpoint's chain on the first packet of a connection.
     fn walk(&self, chain: &Chain) -> Verdict {
         let marks = &self.renderer.config().marks;
         // Any marks that other tables have left set.
@@ -113,7 +113,7 @@ impl Scene {
         if mark & marks.accept.get() != 0 { Verdict::Accept } else { Verdict::None }
     }
 
-    /// Whether the packet was dropped on the way.
+    /// Evaluates a chain; returns whether the packet was dropped.
     fn pass_through(&self, chain: &Chain, mark: &mut u32) -> bool {
         for rule in &chain.rules {
             let passes = rule.matches.iter().all(|question| match question {
@@ -171,7 +171,7 @@ fn meaning_of_profiles(profiles: &[Verdict]) -> Verdict {
 
 proptest! {
     #[test]
-    fn endpoint_chains_ask_in_order(
+    fn endpoint_chains_evaluate_policies_in_order(
         tiers in prop::collection::vec(tier(), 0..4),
         profiles in prop::collection::vec(verdict(), 0..3),
     ) {

@@ -19,7 +19,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn without_openings_nothing_more_gets_through(
+    fn without_openings_nothing_more_is_allowed(
         rules in vec(rule(), 1..6),
         left_out in btree_set(0u32..6, 1..6),
         is_profile in any::<bool>(),

@@ -33,7 +33,7 @@ pub(super) enum Verdict {
     None,
 }
 
-/// An arbitrary but fixed membership, by set id.
+/// Reports an arbitrary but fixed membership, by set id.
 pub(super) fn is_in(id: &str, address: IpAddr, port: Option<(u8, u16)>) -> bool {
     let text = format!("{id}{address}{port:?}");
     let hash = text

@@ -23,7 +23,7 @@ fn name(name: &str) -> ChainName {
     ChainName::new(name).unwrap()
 }
 
-/// A table in which `filter` INPUT leads to a chain with these rules.
+/// Returns a table in which `filter` INPUT leads to a chain with these rules.
 fn input(rules: Vec<Rule>) -> Table {
     let mut table = Table::new(TableConfig::new(V4), Features::ALL);
     let jump = vec![Rule::new(Action::Jump(name("cali-x")))];
@@ -52,7 +52,7 @@ kernel_test! {
     /// with the next change of a set or the next refresh; until then, `saddr != @set` matches every
     /// source. Tortie writes members, rules and table in one transaction. At most a packet that is
     /// between the chains of the old and the new table at that moment passes.
-    fn d5_a_table_that_is_made_anew_has_members_at_once() {
+    fn d5_a_recreated_table_has_its_members_at_once() {
         const TIMES: usize = 20;
         let pair = Pair::new();
         let mut table = all_but_strangers();
@@ -220,8 +220,8 @@ kernel_test! {
                         let is_in = elements.iter().any(|(begin, end)| {
                             begin[..] <= address[..] && end.as_ref().is_none_or(|end| address[..] < end[..])
                         });
-                        let is_meant = nets.iter().any(|net| net.contains(IpAddr::from(address)));
-                        prop_assert_eq!(is_in, is_meant, "{:?} in {:?}", address, &nets);
+                        let is_expected = nets.iter().any(|net| net.contains(IpAddr::from(address)));
+                        prop_assert_eq!(is_in, is_expected, "{:?} in {:?}", address, &nets);
                     }
                     had = nets;
                 }

@@ -22,7 +22,7 @@ fn name(name: &str) -> ChainName {
     ChainName::new(name).unwrap()
 }
 
-/// A table in which `filter` OUTPUT leads to a chain with these rules.
+/// Returns a table in which `filter` OUTPUT leads to a chain with these rules.
 fn output(rules: Vec<Rule>) -> Table {
     let mut table = Table::new(TableConfig::new(V4), Features::ALL);
     let jump = vec![Rule::new(Action::Jump(name("cali-x")))];
@@ -168,7 +168,7 @@ kernel_test! {
     /// Felix exits if a rule has protocol 0, or ports with a protocol that has none. Tortie reports
     /// such a rule as a problem. If it allows, it is left out; if it denies, it denies all packets
     /// that its other conditions match. All other rules are in force.
-    fn d8_rules_without_words_close_their_chain_only() {
+    fn d8_rules_that_nft_cannot_express_close_their_chain_only() {
         let pair = Pair::new();
         let renderer = renderer(|_| ());
         let ports = json!([{"first": 7000, "last": 7000}]);
@@ -197,7 +197,7 @@ kernel_test! {
     /// Felix allows 256 bytes for names of chains, without its prefix; the kernel takes 255 bytes
     /// with the prefix. Policies with long names are refused, or make Felix exit. Tortie shortens
     /// longer names by a hash.
-    fn d9_chains_of_policies_with_long_names_are_taken() {
+    fn d9_chains_of_policies_with_long_names_are_accepted() {
         let namespace = Namespace::new().unwrap();
         let refusal = nft(&namespace, &format!("add table ip t\nadd chain ip t {}", "x".repeat(MAX_NAME_LEN + 1)));
         assert!(refusal.is_err());
@@ -231,7 +231,7 @@ kernel_test! {
     /// Interface names that begin with a digit, or contain a special character, are syntax errors
     /// if `nft` reads them without quotes, as Felix writes them in rules and maps. Tortie quotes
     /// them in text, and sends them to the kernel as bytes.
-    fn d10_interfaces_may_be_called_what_the_kernel_allows() {
+    fn d10_every_interface_name_of_the_kernel_is_accepted() {
         for interface in ["0eth", "7", "eth0@lan", "eth0.100", "a+b"] {
             let pair = Pair::with_interface(interface);
             let name_of: InterfaceName = interface.parse().unwrap();
@@ -241,7 +241,7 @@ kernel_test! {
             for (map, verdict) in renderer.workload_maps(name_of, Some((AdminState::Active, None))) {
                 let target = verdict.and_then(MapVerdict::target).unwrap();
                 table.update_chain(Layer::Filter, Chain::new(target, vec![Rule::new(Action::Return)]));
-                table.lead(Layer::Filter, map, MapKey::Interface(name_of), verdict);
+                table.set_verdict(Layer::Filter, map, MapKey::Interface(name_of), verdict);
             }
             let made = pair.apply(&mut table);
             assert_eq!(pair.send(HOST[0], PEER[0]), None, "{interface}");

@@ -97,7 +97,7 @@ fn clients_are_asked_for_as_much_as_is_wanted() {
 }
 
 #[test]
-fn a_large_answer_arrives_whole_while_others_say_nothing_or_speak_no_tls() {
+fn a_large_answer_arrives_whole_beside_silent_and_non_tls_clients() {
     let party = Party::new();
     let server = party.serve(ClientCertificates::NotAsked);
     let address = server.address();
@@ -115,37 +115,37 @@ fn a_large_answer_arrives_whole_while_others_say_nothing_or_speak_no_tls() {
 fn a_certificate_that_changes_is_shown_and_one_that_is_of_no_use_is_not() {
     let party = Party::new();
     let server = party.serve(ClientCertificates::NotAsked);
-    let asked = |authority: &Path| ask(server.address(), "/metrics", authority, None);
-    asked(&party.server.authority).unwrap();
+    let request = |authority: &Path| ask(server.address(), "/metrics", authority, None);
+    request(&party.server.authority).unwrap();
     fs::write(&party.server.certificate, "nothing\n").unwrap();
     std::thread::sleep(LOOK * 2);
-    asked(&party.server.authority).unwrap();
+    request(&party.server.authority).unwrap();
     // The files are replaced under the same names by those of another authority; only a handshake
     // shows which ones are in use.
     let old = party.folder.path().join("old.pem");
     fs::copy(&party.server.authority, &old).unwrap();
     let new = Authority::new().unwrap().issue(party.folder.path(), "server", "metrics", None).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
-    while asked(&new.authority).is_err() {
+    while request(&new.authority).is_err() {
         assert!(Instant::now() < end, "the new certificate is not shown");
         std::thread::sleep(Duration::from_millis(100));
     }
-    asked(&old).unwrap_err();
+    request(&old).unwrap_err();
 }
 
 #[test]
 fn files_that_cannot_be_used_are_named() {
     let party = Party::new();
-    let told = |change: &dyn Fn(&mut Tls)| {
+    let error_of = |change: &dyn Fn(&mut Tls)| {
         let mut files = party.files(ClientCertificates::Verified);
         change(&mut files);
         Reloading::new(files).err().map(|error| with_causes(&error)).unwrap_or_default()
     };
-    assert_eq!(told(&|_| ()), "");
-    assert!(told(&|files| files.key = PathBuf::new()).contains("one of the two is not given"));
-    assert!(told(&|files| files.key = "/nowhere/key".into()).starts_with("/nowhere/key: "));
-    assert!(told(&|files| files.authority = None).contains("without the authority's"));
-    assert!(told(&|files| files.certificate = files.key.clone()).ends_with("holds no certificates in PEM form"));
+    assert_eq!(error_of(&|_| ()), "");
+    assert!(error_of(&|files| files.key = PathBuf::new()).contains("one of the two is not given"));
+    assert!(error_of(&|files| files.key = "/nowhere/key".into()).starts_with("/nowhere/key: "));
+    assert!(error_of(&|files| files.authority = None).contains("without the authority's"));
+    assert!(error_of(&|files| files.certificate = files.key.clone()).ends_with("holds no certificates in PEM form"));
     let other = party.authority.issue(party.folder.path(), "other", "other", None).unwrap();
-    assert!(!told(&|files| files.key = other.key.clone()).is_empty());
+    assert!(!error_of(&|files| files.key = other.key.clone()).is_empty());
 }

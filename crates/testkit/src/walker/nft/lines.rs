@@ -13,38 +13,38 @@ use super::{
 
 /// Words of a line, separated by spaces; braces, commas and semicolons are separate words.
 #[derive(Debug)]
-pub(super) struct Words {
-    words: Vec<String>,
+pub(super) struct Tokens {
+    tokens: Vec<String>,
     at: usize,
 }
 
-impl Words {
+impl Tokens {
     fn new(line: &str) -> Self {
-        let mut words = vec![String::new()];
+        let mut tokens = vec![String::new()];
         let mut is_quoted = false;
         for character in line.chars() {
             let is_alone = !is_quoted && matches!(character, '{' | '}' | ',' | ';');
             if is_alone || (!is_quoted && character.is_whitespace()) {
-                words.push(if is_alone { character.into() } else { String::new() });
-                words.push(String::new());
+                tokens.push(if is_alone { character.into() } else { String::new() });
+                tokens.push(String::new());
             } else {
                 // The leading quote is kept, to distinguish a string from a keyword.
                 is_quoted ^= character == '"';
-                if let Some(word) = words.last_mut() {
+                if let Some(word) = tokens.last_mut() {
                     word.push(character);
                 }
             }
         }
-        words.retain(|word| !word.is_empty());
-        Self { words, at: 0 }
+        tokens.retain(|word| !word.is_empty());
+        Self { tokens, at: 0 }
     }
 
     pub(super) fn peek(&self) -> Option<&str> {
-        self.words.get(self.at).map(String::as_str)
+        self.tokens.get(self.at).map(String::as_str)
     }
 
     pub(super) fn next(&mut self) -> Parsed<String> {
-        let word = self.words.get(self.at).cloned().ok_or("the line ends too early")?;
+        let word = self.tokens.get(self.at).cloned().ok_or("the line ends too early")?;
         self.at += 1;
         Ok(word)
     }
@@ -81,83 +81,83 @@ pub(super) fn parse(text: &str) -> Result<Ruleset, NotATable> {
     let numbered = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     for (line, number) in numbered {
         let failed = |source| NotATable { line: number, source, text: line.to_owned() };
-        command(&mut found, &mut Words::new(line)).map_err(failed)?;
+        command(&mut found, &mut Tokens::new(line)).map_err(failed)?;
     }
     found.ok_or_else(|| NotATable { line: 0, source: "there is no table".into(), text: String::new() })
 }
 
-fn command(found: &mut Option<Ruleset>, words: &mut Words) -> Parsed<()> {
-    let (verb, object) = (words.next()?, words.next()?);
-    let family = match words.next()?.as_str() {
+fn command(found: &mut Option<Ruleset>, tokens: &mut Tokens) -> Parsed<()> {
+    let (verb, object) = (tokens.next()?, tokens.next()?);
+    let family = match tokens.next()?.as_str() {
         "ip" => Family::V4,
         "ip6" => Family::V6,
         other => return Err(format!("a table of family {other:?}").into()),
     };
-    let name = words.next()?;
+    let name = tokens.next()?;
     if (verb.as_str(), object.as_str()) == ("add", "table") {
         let new =
             Ruleset { family, name, chains: BTreeMap::new(), bases: BTreeMap::new(), collections: BTreeMap::new() };
         let table = found.get_or_insert_with(|| new.clone());
         let is_same = (table.family, &table.name) == (new.family, &new.name);
-        return if is_same { words.end() } else { Err("a second table".into()) };
+        return if is_same { tokens.end() } else { Err("a second table".into()) };
     }
     let table = found.as_mut().filter(|table| (table.family, &table.name) == (family, &name));
     let table = table.ok_or("there is no such table")?;
-    let name = words.next()?;
+    let name = tokens.next()?;
     match (verb.as_str(), object.as_str()) {
-        ("add", "chain") => table.add_chain(name, words)?,
+        ("add", "chain") => table.add_chain(name, tokens)?,
         ("flush", "chain") => table.chains.get_mut(&name).ok_or("there is no such chain")?.clear(),
-        ("add", "set" | "map") => table.add_collection(name, object == "map", words)?,
+        ("add", "set" | "map") => table.add_collection(name, object == "map", tokens)?,
         ("add", "element") => {
             let collection = table.collections.get(&name).ok_or("there is no such set or map")?;
-            let elements = elements(&collection.kinds.clone(), words)?;
+            let elements = elements(&collection.kinds.clone(), tokens)?;
             table.check_verdicts(elements.iter().filter_map(|element| element.verdict.as_ref()))?;
             let collection = table.collections.get_mut(&name).ok_or("there is no such set or map")?;
             elements.into_iter().try_for_each(|element| collection.add(element))?;
         }
         ("add", "rule") => {
-            let rule = statements::parse(family, words)?;
+            let rule = statements::parse(family, tokens)?;
             table.check(&rule)?;
             table.chains.get_mut(&name).ok_or("there is no such chain")?.push(rule);
         }
         _ => return Err("not a command that makes a table".into()),
     }
-    words.end()
+    tokens.end()
 }
 
 impl Ruleset {
-    fn add_chain(&mut self, name: String, words: &mut Words) -> Parsed<()> {
-        if words.eat("{") {
+    fn add_chain(&mut self, name: String, tokens: &mut Tokens) -> Parsed<()> {
+        if tokens.eat("{") {
             let mut bound = Vec::new();
-            while !words.eat(";") {
-                bound.push(words.next()?);
+            while !tokens.eat(";") {
+                bound.push(tokens.next()?);
             }
-            words.expect("}")?;
+            tokens.expect("}")?;
             self.bases.insert(name.clone(), bound.join(" "));
         }
         self.chains.entry(name).or_default();
         Ok(())
     }
 
-    fn add_collection(&mut self, name: String, is_map: bool, words: &mut Words) -> Parsed<()> {
-        words.expect("{")?;
-        words.expect("type")?;
-        let mut kinds = vec![self.kind(&words.next()?)?];
-        while words.eat(".") {
-            kinds.push(self.kind(&words.next()?)?);
+    fn add_collection(&mut self, name: String, is_map: bool, tokens: &mut Tokens) -> Parsed<()> {
+        tokens.expect("{")?;
+        tokens.expect("type")?;
+        let mut kinds = vec![self.kind(&tokens.next()?)?];
+        while tokens.eat(".") {
+            kinds.push(self.kind(&tokens.next()?)?);
         }
         if is_map {
-            words.expect(":")?;
-            words.expect("verdict")?;
+            tokens.expect(":")?;
+            tokens.expect("verdict")?;
         }
-        words.expect(";")?;
+        tokens.expect(";")?;
         let mut holds_intervals = false;
-        if words.eat("flags") {
-            words.expect("interval")?;
-            words.expect(";")?;
+        if tokens.eat("flags") {
+            tokens.expect("interval")?;
+            tokens.expect(";")?;
             holds_intervals = true;
         }
-        words.expect("}")?;
+        tokens.expect("}")?;
         self.collections.entry(name).or_insert_with(|| Collection::new(kinds, holds_intervals, is_map));
         Ok(())
     }
@@ -210,28 +210,28 @@ impl Ruleset {
 }
 
 /// Parses elements in braces.
-pub(super) fn elements(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Element>> {
-    words.expect("{")?;
+pub(super) fn elements(kinds: &[Kind], tokens: &mut Tokens) -> Parsed<Vec<Element>> {
+    tokens.expect("{")?;
     let mut elements = Vec::new();
-    while !words.eat("}") {
-        let key = key(kinds, words)?;
-        let verdict = words.eat(":").then(|| statements::verdict(words)).transpose()?;
+    while !tokens.eat("}") {
+        let key = key(kinds, tokens)?;
+        let verdict = tokens.eat(":").then(|| statements::verdict(tokens)).transpose()?;
         elements.push(Element { key, verdict });
-        if words.peek() != Some("}") {
-            words.expect(",")?;
+        if tokens.peek() != Some("}") {
+            tokens.expect(",")?;
         }
     }
     Ok(elements)
 }
 
 /// Parses the parts of an element, separated by dots.
-pub(super) fn key(kinds: &[Kind], words: &mut Words) -> Parsed<Vec<Pattern>> {
+pub(super) fn key(kinds: &[Kind], tokens: &mut Tokens) -> Parsed<Vec<Pattern>> {
     let mut key = Vec::new();
     for (kind, position) in kinds.iter().zip(0..) {
         if position > 0 {
-            words.expect(".")?;
+            tokens.expect(".")?;
         }
-        key.push(Pattern::parse(*kind, &words.unquoted()?)?);
+        key.push(Pattern::parse(*kind, &tokens.unquoted()?)?);
     }
     Ok(key)
 }

@@ -5,7 +5,7 @@ use tortie_iptables::{Family, Side};
 use super::{
     Parsed,
     elements::{Collection, Element, number},
-    lines::{Words, elements, key},
+    lines::{Tokens, elements, key},
     selectors::{Kind, Selector},
 };
 
@@ -68,92 +68,92 @@ pub(super) enum Source {
 }
 
 /// Parses a rule up to its comment.
-pub(super) fn parse(family: Family, words: &mut Words) -> Parsed<Vec<Statement>> {
+pub(super) fn parse(family: Family, tokens: &mut Tokens) -> Parsed<Vec<Statement>> {
     let mut rule = Vec::new();
-    while words.peek().is_some() {
-        if words.eat("comment") {
-            words.unquoted()?;
+    while tokens.peek().is_some() {
+        if tokens.eat("comment") {
+            tokens.unquoted()?;
             break;
         }
-        rule.push(statement(family, words)?);
+        rule.push(statement(family, tokens)?);
     }
     Ok(rule)
 }
 
-fn statement(family: Family, words: &mut Words) -> Parsed<Statement> {
+fn statement(family: Family, tokens: &mut Tokens) -> Parsed<Statement> {
     const VERDICTS: [&str; 7] = ["accept", "drop", "return", "continue", "jump", "goto", "reject"];
-    if words.peek().is_some_and(|word| VERDICTS.contains(&word)) {
-        return verdict(words).map(Statement::Verdict);
+    if tokens.peek().is_some_and(|word| VERDICTS.contains(&word)) {
+        return verdict(tokens).map(Statement::Verdict);
     }
-    let first = words.next()?;
-    if let Some(action) = action(&first, words)? {
+    let first = tokens.next()?;
+    if let Some(action) = action(&first, tokens)? {
         return Ok(action);
     }
-    if first == "meta" && words.eat("mark") {
-        if !words.eat("set") {
-            return comparison(vec![Selector::Mark], family, words);
+    if first == "meta" && tokens.eat("mark") {
+        if !tokens.eat("set") {
+            return comparison(vec![Selector::Mark], family, tokens);
         }
-        return if words.eat("mark") {
-            arithmetic(words)
+        return if tokens.eat("mark") {
+            arithmetic(tokens)
         } else {
-            words.number().map(|value| Statement::SetMark { and: 0, xor: value, or: 0 })
+            tokens.number().map(|value| Statement::SetMark { and: 0, xor: value, or: 0 })
         };
     }
-    let selector = selector(&first, family, words)?;
-    comparison(vec![selector], family, words)
+    let selector = selector(&first, family, tokens)?;
+    comparison(vec![selector], family, tokens)
 }
 
 /// Parses a statement that is neither a verdict, a match nor a change of the mark; `None` if the
 /// word begins another statement.
-fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
+fn action(first: &str, tokens: &mut Tokens) -> Parsed<Option<Statement>> {
     Ok(Some(match first {
         "counter" => Statement::Nothing,
         "notrack" => Statement::NoTrack,
         "log" => {
-            words.expect("prefix")?;
-            let prefix = words.unquoted()?;
-            while words.eat("level") || words.eat("snaplen") || words.eat("group") {
-                words.next()?;
+            tokens.expect("prefix")?;
+            let prefix = tokens.unquoted()?;
+            while tokens.eat("level") || tokens.eat("snaplen") || tokens.eat("group") {
+                tokens.next()?;
             }
             Statement::Log(prefix)
         }
         "limit" => {
-            words.expect("rate")?;
-            let is_over = words.eat("over");
-            words.next()?;
-            if words.eat("burst") {
-                words.number()?;
-                words.expect("packets")?;
+            tokens.expect("rate")?;
+            let is_over = tokens.eat("over");
+            tokens.next()?;
+            if tokens.eat("burst") {
+                tokens.number()?;
+                tokens.expect("packets")?;
             }
             if is_over { Statement::AboveRate } else { Statement::WithinRate }
         }
         "dnat" | "snat" | "masquerade" => {
-            if words.eat("to") {
-                words.next()?;
+            if tokens.eat("to") {
+                tokens.next()?;
             }
-            words.eat("fully-random");
+            tokens.eat("fully-random");
             Statement::Verdict(Verdict::Accept)
         }
         "flow" => {
-            words.expect("offload")?;
-            words.next()?;
+            tokens.expect("offload")?;
+            tokens.next()?;
             Statement::Nothing
         }
-        "ct" if words.eat("count") => {
-            words.expect("over")?;
-            Statement::MoreConnectionsThan(words.number()?)
+        "ct" if tokens.eat("count") => {
+            tokens.expect("over")?;
+            Statement::MoreConnectionsThan(tokens.number()?)
         }
-        "ct" if words.eat("mark") => {
-            words.expect("set")?;
-            if words.eat("ct") {
-                words.expect("mark")?;
+        "ct" if tokens.eat("mark") => {
+            tokens.expect("set")?;
+            if tokens.eat("ct") {
+                tokens.expect("mark")?;
             }
-            arithmetic(words)?;
+            arithmetic(tokens)?;
             Statement::Nothing
         }
-        "ip" | "ip6" if words.eat("dscp") => {
-            words.expect("set")?;
-            words.number()?;
+        "ip" | "ip6" if tokens.eat("dscp") => {
+            tokens.expect("set")?;
+            tokens.number()?;
             Statement::Nothing
         }
         _ => return Ok(None),
@@ -161,36 +161,36 @@ fn action(first: &str, words: &mut Words) -> Parsed<Option<Statement>> {
 }
 
 /// Parses operations on a mark, from left to right.
-fn arithmetic(words: &mut Words) -> Parsed<Statement> {
+fn arithmetic(tokens: &mut Tokens) -> Parsed<Statement> {
     let (mut and, mut xor, mut or) = (u32::MAX, 0, 0);
     loop {
-        if words.eat("&") || words.eat("and") {
-            let mask = words.number()?;
+        if tokens.eat("&") || tokens.eat("and") {
+            let mask = tokens.number()?;
             (and, xor, or) = (and & mask, xor & mask, or & mask);
-        } else if words.eat("|") || words.eat("or") {
-            or |= words.number()?;
-        } else if words.eat("^") || words.eat("xor") {
+        } else if tokens.eat("|") || tokens.eat("or") {
+            or |= tokens.number()?;
+        } else if tokens.eat("^") || tokens.eat("xor") {
             if or != 0 {
                 return Err("bits are set before others are turned".into());
             }
-            xor ^= words.number()?;
+            xor ^= tokens.number()?;
         } else {
             return Ok(Statement::SetMark { and, xor, or });
         }
     }
 }
 
-pub(super) fn verdict(words: &mut Words) -> Parsed<Verdict> {
-    Ok(match words.next()?.as_str() {
+pub(super) fn verdict(tokens: &mut Tokens) -> Parsed<Verdict> {
+    Ok(match tokens.next()?.as_str() {
         "accept" => Verdict::Accept,
         "drop" => Verdict::Drop,
         "return" => Verdict::Return,
         "continue" => Verdict::Continue,
-        "jump" => Verdict::Jump(words.next()?),
-        "goto" => Verdict::Goto(words.next()?),
-        "reject" if words.eat("with") => {
-            words.expect("tcp")?;
-            words.expect("reset")?;
+        "jump" => Verdict::Jump(tokens.next()?),
+        "goto" => Verdict::Goto(tokens.next()?),
+        "reject" if tokens.eat("with") => {
+            tokens.expect("tcp")?;
+            tokens.expect("reset")?;
             Verdict::Reset
         }
         "reject" => Verdict::Reject,
@@ -199,51 +199,51 @@ pub(super) fn verdict(words: &mut Words) -> Parsed<Verdict> {
 }
 
 /// Parses the rest of a match after its first selector.
-fn comparison(mut selectors: Vec<Selector>, family: Family, words: &mut Words) -> Parsed<Statement> {
-    while words.eat(".") {
-        let first = words.next()?;
-        selectors.push(selector(&first, family, words)?);
+fn comparison(mut selectors: Vec<Selector>, family: Family, tokens: &mut Tokens) -> Parsed<Statement> {
+    while tokens.eat(".") {
+        let first = tokens.next()?;
+        selectors.push(selector(&first, family, tokens)?);
     }
     let kinds: Vec<Kind> = selectors.iter().map(|selector| selector.kind()).collect();
-    if words.eat("vmap") {
-        let map = source(&kinds, true, words)?;
+    if tokens.eat("vmap") {
+        let map = source(&kinds, true, tokens)?;
         return Ok(Statement::Lead { selectors, map });
     }
-    let mask = words.eat("&").then(|| symbol(kinds[0], words)).transpose()?;
-    let negated = words.eat("!=");
-    let is_exact = negated || words.eat("==") || mask.is_some();
-    let operand = match (kinds.as_slice(), words.peek()) {
-        (_, Some(word)) if word == "{" || word.starts_with('@') => Operand::Of(source(&kinds, false, words)?),
+    let mask = tokens.eat("&").then(|| symbol(kinds[0], tokens)).transpose()?;
+    let negated = tokens.eat("!=");
+    let is_exact = negated || tokens.eat("==") || mask.is_some();
+    let operand = match (kinds.as_slice(), tokens.peek()) {
+        (_, Some(word)) if word == "{" || word.starts_with('@') => Operand::Of(source(&kinds, false, tokens)?),
         ([Kind::State | Kind::Status], _) if !is_exact => {
-            let mut bits = symbol(kinds[0], words)?;
-            while words.eat(",") {
-                bits |= symbol(kinds[0], words)?;
+            let mut bits = symbol(kinds[0], tokens)?;
+            while tokens.eat(",") {
+                bits |= symbol(kinds[0], tokens)?;
             }
             Operand::AnyBit(bits)
         }
         _ => {
             let mut one = Collection::new(kinds.clone(), true, false);
-            one.add(Element { key: key(&kinds, words)?, verdict: None })?;
+            one.add(Element { key: key(&kinds, tokens)?, verdict: None })?;
             Operand::Of(Source::Inline(one))
         }
     };
     Ok(Statement::Match { selectors, mask, negated, operand })
 }
 
-fn symbol(kind: Kind, words: &mut Words) -> Parsed<u32> {
-    let word = words.next()?;
+fn symbol(kind: Kind, tokens: &mut Tokens) -> Parsed<u32> {
+    let word = tokens.next()?;
     number(kind, &word).ok_or_else(|| format!("{word:?} is no {kind:?}").into())
 }
 
 /// Parses a set or a map, by name or in braces.
-fn source(kinds: &[Kind], is_map: bool, words: &mut Words) -> Parsed<Source> {
-    if let Some(name) = words.peek().and_then(|word| word.strip_prefix('@')).map(str::to_owned) {
-        words.next()?;
+fn source(kinds: &[Kind], is_map: bool, tokens: &mut Tokens) -> Parsed<Source> {
+    if let Some(name) = tokens.peek().and_then(|word| word.strip_prefix('@')).map(str::to_owned) {
+        tokens.next()?;
         return Ok(Source::Named(name));
     }
     // `nft` and the kernel merge overlapping intervals here.
     let mut collection = Collection::anonymous(kinds.to_vec(), is_map);
-    elements(kinds, words)?.into_iter().try_for_each(|element| collection.add(element))?;
+    elements(kinds, tokens)?.into_iter().try_for_each(|element| collection.add(element))?;
     Ok(Source::Inline(collection))
 }
 
@@ -255,8 +255,8 @@ fn side(word: &str) -> Parsed<Side> {
     }
 }
 
-fn selector(first: &str, family: Family, words: &mut Words) -> Parsed<Selector> {
-    let port = |words: &mut Words, protocol| match words.next()?.as_str() {
+fn selector(first: &str, family: Family, tokens: &mut Tokens) -> Parsed<Selector> {
+    let port = |tokens: &mut Tokens, protocol| match tokens.next()?.as_str() {
         "sport" => Ok(Selector::Port(Side::Source, protocol)),
         "dport" => Ok(Selector::Port(Side::Destination, protocol)),
         other => Err(format!("{other:?} is no port").into()),
@@ -265,45 +265,45 @@ fn selector(first: &str, family: Family, words: &mut Words) -> Parsed<Selector> 
     match first {
         "iifname" => Ok(Selector::InInterface),
         "oifname" => Ok(Selector::OutInterface),
-        "meta" => match words.next()?.as_str() {
+        "meta" => match tokens.next()?.as_str() {
             "l4proto" => Ok(Selector::Protocol),
             "mark" => Ok(Selector::Mark),
             "iifname" => Ok(Selector::InInterface),
             "oifname" => Ok(Selector::OutInterface),
             other => Err(format!("meta {other:?} is not understood").into()),
         },
-        "ct" => match words.next()?.as_str() {
+        "ct" => match tokens.next()?.as_str() {
             "state" => Ok(Selector::State),
             "status" => Ok(Selector::Status),
             other => Err(format!("ct {other:?} is not understood").into()),
         },
         "fib" => {
-            let side = side(&words.next()?)?;
+            let side = side(&tokens.next()?)?;
             let mut inputs = Vec::new();
-            while words.eat(".") {
-                inputs.push(words.next()?);
+            while tokens.eat(".") {
+                inputs.push(tokens.next()?);
             }
-            match (words.next()?.as_str(), inputs.join(" ").as_str()) {
+            match (tokens.next()?.as_str(), inputs.join(" ").as_str()) {
                 ("type", "" | "oif") => Ok(Selector::AddressType(side)),
                 ("oif", "mark iif") if side == Side::Source => Ok(Selector::WayBack),
                 (result, inputs) => Err(format!("fib by {inputs:?} to {result:?} is not understood").into()),
             }
         }
-        word if word == own[0] => Ok(Selector::Address(side(&words.next()?)?)),
+        word if word == own[0] => Ok(Selector::Address(side(&tokens.next()?)?)),
         word if word == own[1] => {
-            words.expect("type")?;
+            tokens.expect("type")?;
             Ok(Selector::IcmpType(family))
         }
-        "th" => port(words, None),
+        "th" => port(tokens, None),
         "@th" => {
             for word in [",", "0", ",", "16"] {
-                words.expect(word)?;
+                tokens.expect(word)?;
             }
             Ok(Selector::FirstBytes)
         }
         protocol => match number(Kind::Protocol, protocol) {
             Some(number) if protocol.starts_with(|first: char| first.is_ascii_alphabetic()) => {
-                port(words, u8::try_from(number).ok())
+                port(tokens, u8::try_from(number).ok())
             }
             _ => Err(format!("{protocol:?} is not understood in a table of this family").into()),
         },

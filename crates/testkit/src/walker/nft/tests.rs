@@ -5,7 +5,7 @@ use tortie_iptables::ConntrackState;
 use super::{Ruleset, Walk, WalkError};
 use crate::{
     packet::{Packet, Payload},
-    walker::{Fate, Skb},
+    walker::{PacketOutcome, Skb},
 };
 
 /// Parses a table with these lines, in which `T` stands for the table.
@@ -35,7 +35,7 @@ fn by_rule(rule: &str, skb: &Skb) -> Walk {
 }
 
 fn drops(rule: &str, skb: &Skb) -> bool {
-    by_rule(&format!("{rule} counter drop"), skb).fate == Fate::Dropped
+    by_rule(&format!("{rule} counter drop"), skb).outcome == PacketOutcome::Dropped
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn matches_are_true_or_not() {
 }
 
 #[test]
-fn words_mean_what_the_kernel_does_and_not_what_was_meant() {
+fn statements_have_the_semantics_of_the_kernel() {
     // Felix's expression for "not translated" compares the complete status with one bit.
     let translated = Skb { conntrack: [ConntrackState::Established, ConntrackState::Dnat].into(), ..skb() };
     assert!(drops("ct status != dnat", &translated) && drops("ct status dnat", &translated));
@@ -109,13 +109,13 @@ fn marks_are_written_bit_by_bit() {
         ("0x7", 0x7),
     ] {
         let walk = by_rule(&format!("counter meta mark set {expression}"), &Skb { mark: 0x30, ..skb() });
-        assert_eq!((walk.fate, walk.mark), (Fate::Returned, mark), "{expression}");
+        assert_eq!((walk.outcome, walk.mark), (PacketOutcome::Returned, mark), "{expression}");
     }
     assert!(read("add chain T a\nadd rule T a meta mark set mark or 0x1 ^ 0x1").is_err());
 }
 
 #[test]
-fn jumps_come_back_gotos_do_not_and_maps_lead() {
+fn jumps_return_gotos_do_not_and_maps_dispatch() {
     let table = table(
         "add chain T base { type filter hook forward priority 0 ; }
          add chain T b\nadd chain T c\nadd map T m { type ifname : verdict ; }\nadd element T m { cali1 : goto c }
@@ -125,7 +125,7 @@ fn jumps_come_back_gotos_do_not_and_maps_lead() {
     );
     assert_eq!(table.base("base"), Some("type filter hook forward priority 0"));
     let walk = table.walk("base", &skb()).unwrap();
-    assert_eq!((walk.fate, walk.mark), (Fate::Returned, 9));
+    assert_eq!((walk.outcome, walk.mark), (PacketOutcome::Returned, 9));
     let path: Vec<_> = walk.path.iter().map(|(chain, rule)| (chain.as_str(), *rule)).collect();
     assert_eq!(path, [("base", 0), ("b", 0), ("c", 0), ("c", 1), ("base", 1)]);
     // An interface that is not in the map continues with the next rule.
@@ -135,28 +135,28 @@ fn jumps_come_back_gotos_do_not_and_maps_lead() {
 }
 
 #[test]
-fn what_is_beside_verdicts_is_noted() {
+fn side_effects_are_recorded() {
     let walk = by_rule("counter log prefix \"a drop: \" level info", &skb());
-    assert_eq!((walk.fate, walk.logs), (Fate::Returned, vec!["a drop: ".to_owned()]));
+    assert_eq!((walk.outcome, walk.logs), (PacketOutcome::Returned, vec!["a drop: ".to_owned()]));
     assert!(by_rule("counter notrack", &skb()).untracked);
-    for (rule, fate) in [
+    for (rule, outcome) in [
         (
             "counter log prefix \"APE\" snaplen 80 group 1 reject with tcp reset",
-            Fate::Rejected(super::RejectWith::TcpReset),
+            PacketOutcome::Rejected(super::RejectWith::TcpReset),
         ),
-        ("counter reject", Fate::Rejected(super::RejectWith::PortUnreachable)),
-        ("counter masquerade to :1000-2000 fully-random", Fate::Accepted),
-        ("counter dnat to 10.0.0.9:53", Fate::Accepted),
-        ("counter ct mark set ct mark & 0xffff ^ 0x10000", Fate::Returned),
-        ("counter ip dscp set 10", Fate::Returned),
-        ("continue", Fate::Returned),
+        ("counter reject", PacketOutcome::Rejected(super::RejectWith::PortUnreachable)),
+        ("counter masquerade to :1000-2000 fully-random", PacketOutcome::Accepted),
+        ("counter dnat to 10.0.0.9:53", PacketOutcome::Accepted),
+        ("counter ct mark set ct mark & 0xffff ^ 0x10000", PacketOutcome::Returned),
+        ("counter ip dscp set 10", PacketOutcome::Returned),
+        ("continue", PacketOutcome::Returned),
     ] {
-        assert_eq!(by_rule(rule, &skb()).fate, fate, "{rule}");
+        assert_eq!(by_rule(rule, &skb()).outcome, outcome, "{rule}");
     }
 }
 
 #[test]
-fn what_the_kernel_refuses_or_is_not_understood_is_named() {
+fn invalid_or_unknown_statements_are_errors() {
     let set = "add set T s { type ipv4_addr ; flags interval ; }\n";
     for (lines, reason) in [
         ("add chain T a\nadd rule T a counter jump b".to_owned(), "there is no chain b"),

@@ -17,12 +17,12 @@ COMMIT
 COMMIT
 ";
 
-fn legacy(table: &str, chain: &str, what: What) -> Step {
-    Step { chain: ChainName::Legacy { table: table.into(), chain: chain.into() }, what }
+fn legacy(table: &str, chain: &str, event: ChainEvent) -> Step {
+    Step { chain: ChainName::Legacy { table: table.into(), chain: chain.into() }, event }
 }
 
 fn rule(chain: &str, number: usize) -> Step {
-    legacy("filter", chain, What::Rule(RuleName::Number(number), None))
+    legacy("filter", chain, ChainEvent::Rule(RuleName::Number(number), None))
 }
 
 fn rules(before: &str, after: &str) -> Rules {
@@ -38,7 +38,7 @@ fn a_rule_of_iptables_legacy_is_found_by_its_number() {
     assert_eq!(rules.rule(&rule("cali-x", 4)), Some((3, None)));
     assert_eq!(rules.rule(&rule("cali-x", 0)), None);
     assert_eq!(rules.rule(&rule("cali-y", 1)), Some((0, None)));
-    let raw = legacy("raw", "PREROUTING", What::Rule(RuleName::Number(1), None));
+    let raw = legacy("raw", "PREROUTING", ChainEvent::Rule(RuleName::Number(1), None));
     assert_eq!(rules.rule(&raw).unwrap().1.unwrap().target(), Some("cali-PREROUTING"));
     assert_eq!(rules.length(&rule("cali-x", 1).chain), Some(3));
 }
@@ -48,10 +48,10 @@ fn a_packet_ends_where_a_rule_or_a_policy_drops_it() {
     let rules = rules(LISTING, LISTING);
     let ends = |step: &Step| rules.ends(step);
     assert!(!ends(&rule("cali-x", 1)) && ends(&rule("cali-x", 2)) && !ends(&rule("cali-x", 3)));
-    assert!(ends(&legacy("filter", "FORWARD", What::Policy(None))));
-    assert!(!ends(&legacy("raw", "PREROUTING", What::Policy(None))));
-    assert!(!ends(&legacy("filter", "cali-x", What::Return)));
-    let nft = |verdict| legacy("filter", "cali-x", What::Rule(RuleName::Number(1), Some(verdict)));
+    assert!(ends(&legacy("filter", "FORWARD", ChainEvent::Policy(None))));
+    assert!(!ends(&legacy("raw", "PREROUTING", ChainEvent::Policy(None))));
+    assert!(!ends(&legacy("filter", "cali-x", ChainEvent::Return)));
+    let nft = |verdict| legacy("filter", "cali-x", ChainEvent::Rule(RuleName::Number(1), Some(verdict)));
     assert!(ends(&nft(Verdict::Drop)) && !ends(&nft(Verdict::Accept)));
 }
 
@@ -59,7 +59,7 @@ fn a_packet_ends_where_a_rule_or_a_policy_drops_it() {
 fn chains_without_effect_are_idle() {
     let listing = "*filter\n:INPUT ACCEPT [1:60]\n:OUTPUT DROP [0:0]\nCOMMIT\n";
     let rules = rules(listing, listing);
-    let policy = |chain| legacy("filter", chain, What::Policy(None));
+    let policy = |chain| legacy("filter", chain, ChainEvent::Policy(None));
     assert!(rules.is_idle(&policy("INPUT")) && !rules.is_idle(&policy("OUTPUT")));
     assert!(rules.legacy.has_effect(), "one chain drops");
     assert!(!Listing::parse("*filter\n:INPUT ACCEPT [1:60]\nCOMMIT\n").has_effect());
@@ -69,7 +69,7 @@ fn chains_without_effect_are_idle() {
 /// A number means another rule after rules were added or removed. Changed counters have no such
 /// effect.
 #[test]
-fn a_chain_that_has_changed_says_nothing_of_its_rules() {
+fn a_changed_chain_identifies_no_rule() {
     let counted = LISTING.replace("[1:60]", "[2:120]");
     assert!(rules(LISTING, &counted).rule(&rule("cali-x", 1)).unwrap().1.is_some());
     let changed = LISTING.replace("0x1/0x1 -j DROP", "0x2/0x2 -j DROP");
@@ -80,8 +80,8 @@ fn a_chain_that_has_changed_says_nothing_of_its_rules() {
 fn a_rule_of_nftables_is_found_by_its_handle() {
     let chain = |family, table: &str, name: &str| Chain { family, table: table.into(), name: name.into() };
     let step = |chain: &Chain, handle| {
-        let what = What::Rule(RuleName::Handle(handle), Some(Verdict::Continue));
-        Step { chain: ChainName::Nft(chain.clone()), what }
+        let event = ChainEvent::Rule(RuleName::Handle(handle), Some(Verdict::Continue));
+        Step { chain: ChainName::Nft(chain.clone()), event }
     };
     let ours = chain(2, "filter", "cali-x");
     let others = chain(NFPROTO_INET, "filter", "cali-x");

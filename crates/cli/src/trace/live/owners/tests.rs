@@ -62,7 +62,7 @@ fn flow_logs_make_chains_longer() {
 }
 
 #[test]
-fn a_chain_of_other_rules_says_nothing() {
+fn a_chain_of_other_rules_has_no_owners() {
     let id = PolicyId::new(PolicyKind::NetworkPolicy, "shop", "db");
     let inbound = rules(vec![rule(RuleAction::Deny, 1, None)]);
     let policy =

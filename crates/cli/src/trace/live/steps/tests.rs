@@ -8,7 +8,7 @@ const SERVER: &str = "10.0.0.2";
 
 fn headers(from: &str, to: &str) -> LoggedHeaders {
     let [source, destination] = [from, to].map(|text| text.parse().unwrap());
-    let ports = |way| if way { (50000, 80) } else { (80, 50000) };
+    let ports = |is_original| if is_original { (50000, 80) } else { (80, 50000) };
     let (s, d) = ports(from == CLIENT);
     let tuple = Tuple { source, destination, protocol: 6, flow: Flow::Ports { source: s, destination: d } };
     LoggedHeaders { tuple, length: 60 }
@@ -33,12 +33,12 @@ fn begins(recorder: &mut Recorder, id: u32, from: &str, to: &str) {
     recorder.take(message(id, OWN, "prerouting", Event::Policy(Verdict::Accept), None));
 }
 
-fn legacy(table: &str, chain: &str, what: What) -> LegacyStep {
-    LegacyStep { table: table.into(), chain: chain.into(), what }
+fn legacy(table: &str, chain: &str, event: ChainEvent) -> LegacyStep {
+    LegacyStep { table: table.into(), chain: chain.into(), event }
 }
 
-fn numbered(number: usize) -> What {
-    What::Rule(RuleName::Number(number), None)
+fn numbered(number: usize) -> ChainEvent {
+    ChainEvent::Rule(RuleName::Number(number), None)
 }
 
 fn chains(packet: &Packet) -> Vec<&str> {
@@ -59,15 +59,18 @@ fn steps_belong_to_the_packet_that_is_on_its_way() {
     begins(&mut recorder, 7, CLIENT, SERVER);
     recorder.take(message(7, "raw", "PREROUTING", matched(6), None));
     let packets = recorder.finish();
-    assert_eq!(packets.iter().map(|packet| packet.way).collect::<Vec<_>>(), [Way::Forth, Way::Back, Way::Forth]);
+    assert_eq!(
+        packets.iter().map(|packet| packet.direction).collect::<Vec<_>>(),
+        [FlowDirection::Original, FlowDirection::Reply, FlowDirection::Original]
+    );
     assert_eq!(chains(&packets[0]), ["PREROUTING", "FORWARD"], "of others nothing is kept");
     assert_eq!(chains(&packets[2]), ["PREROUTING"]);
-    assert_eq!((packets[0].out, packets[1].out), (None, Some(Out::Node)));
+    assert_eq!((packets[0].out, packets[1].out), (None, Some(Exit::Node)));
     assert!(packets[0].is_over() && packets[1].is_over() && !packets[2].is_over());
 }
 
 #[test]
-fn where_a_packet_goes_in_the_end_is_kept() {
+fn the_final_destination_of_a_packet_is_kept() {
     let mut recorder = recorder();
     begins(&mut recorder, 7, CLIENT, "10.96.0.1");
     let mut end = message(7, OWN, "postrouting", Event::Policy(Verdict::Accept), Some(headers(CLIENT, SERVER)));
@@ -75,25 +78,25 @@ fn where_a_packet_goes_in_the_end_is_kept() {
     recorder.take(end);
     let packets = recorder.finish();
     assert_eq!(packets[0].first, headers(CLIENT, "10.96.0.1"));
-    assert_eq!((packets[0].last, packets[0].out), (headers(CLIENT, SERVER), Some(Out::Interface)));
+    assert_eq!((packets[0].last, packets[0].out), (headers(CLIENT, SERVER), Some(Exit::Interface)));
     assert_eq!(packets[0].out_interface, Some(4));
 }
 
 #[test]
-fn what_iptables_legacy_logs_is_told_apart_by_packets() {
+fn log_lines_of_iptables_legacy_are_separated_by_packet() {
     let mut recorder = recorder();
     begins(&mut recorder, 1, CLIENT, SERVER);
     begins(&mut recorder, 2, SERVER, CLIENT);
     begins(&mut recorder, 3, CLIENT, SERVER);
     let forth = headers(CLIENT, SERVER).tuple;
     let back = headers(SERVER, CLIENT).tuple;
-    for (table, chain, what) in [
+    for (table, chain, event) in [
         ("raw", "PREROUTING", numbered(1)),
         ("raw", "cali-PREROUTING", numbered(2)),
-        ("raw", "PREROUTING", What::Policy(None)),
+        ("raw", "PREROUTING", ChainEvent::Policy(None)),
         ("filter", "FORWARD", numbered(1)),
     ] {
-        recorder.take_legacy(legacy(table, chain, what), &forth);
+        recorder.take_legacy(legacy(table, chain, event), &forth);
     }
     recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &back);
     recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &forth);
@@ -123,10 +126,10 @@ fn both_implementations_are_in_the_order_of_hooks_and_tables() {
 }
 
 #[test]
-fn what_others_have_traced_is_left_alone() {
+fn traces_of_other_processes_are_ignored() {
     let mut recorder = recorder();
     begins(&mut recorder, 1, CLIENT, SERVER);
-    let told = recorder.told();
+    let before = recorder.progress();
     let mut others = [headers(CLIENT, SERVER).tuple, headers(SERVER, CLIENT).tuple, headers(SERVER, "10.0.0.9").tuple];
     others[0].flow = Flow::Ports { source: 50001, destination: 80 };
     others[1].flow = Flow::Ports { source: 80, destination: 50001 };
@@ -134,22 +137,32 @@ fn what_others_have_traced_is_left_alone() {
         recorder.take_legacy(legacy("raw", "PREROUTING", numbered(1)), &tuple);
     }
     recorder.take(message(9, "raw", "PREROUTING", matched(5), None));
-    assert_eq!(recorder.told(), told);
+    assert_eq!(recorder.progress(), before);
     recorder.take(message(1, OWN, "postrouting", Event::Policy(Verdict::Accept), None));
-    assert_eq!(recorder.told(), told + 1, "that it came out is news");
+    assert_eq!(recorder.progress(), before + 1, "that it came out is news");
     assert!(recorder.finish()[0].steps.is_empty());
 }
 
 #[test]
 fn an_answer_to_a_ping_is_an_answer() {
     let source = Source { address: CLIENT.parse().unwrap(), port: None };
-    let way = |from: &str, icmp_type| {
+    let direction = |from: &str, icmp_type| {
         let flow = Flow::Icmp { id: 1, icmp_type, code: 0 };
-        source.way(&Tuple { protocol: 1, flow, ..headers(from, if from == CLIENT { SERVER } else { CLIENT }).tuple })
+        source.direction(&Tuple {
+            protocol: 1,
+            flow,
+            ..headers(from, if from == CLIENT { SERVER } else { CLIENT }).tuple
+        })
     };
-    assert_eq!((way(CLIENT, 8), way(SERVER, 0)), (Some(Way::Forth), Some(Way::Back)));
-    assert_eq!((way(SERVER, 8), way(CLIENT, 0)), (None, None), "the other one asks");
-    assert_eq!((way(CLIENT, 128), way(SERVER, 129)), (Some(Way::Forth), Some(Way::Back)));
+    assert_eq!(
+        (direction(CLIENT, 8), direction(SERVER, 0)),
+        (Some(FlowDirection::Original), Some(FlowDirection::Reply))
+    );
+    assert_eq!((direction(SERVER, 8), direction(CLIENT, 0)), (None, None), "the other one asks");
+    assert_eq!(
+        (direction(CLIENT, 128), direction(SERVER, 129)),
+        (Some(FlowDirection::Original), Some(FlowDirection::Reply))
+    );
 }
 
 #[test]
@@ -165,7 +178,7 @@ fn no_more_is_kept_than_there_is_room_for() {
 }
 
 #[test]
-fn the_packet_that_opens_a_connection_is_answered_about() {
+fn the_answer_is_about_the_packet_that_opens_a_connection() {
     let mut recorder = recorder();
     for (id, from, flags) in [(1, SERVER, 0x12), (2, CLIENT, 0x11), (3, CLIENT, 0x02), (4, CLIENT, 0x02)] {
         let to = if from == CLIENT { SERVER } else { CLIENT };
@@ -182,12 +195,12 @@ fn the_packet_that_opens_a_connection_is_answered_about() {
 proptest! {
     /// In any order of messages, each step of a known packet is kept once, or counted.
     #[test]
-    fn no_order_is_too_strange(told in proptest::collection::vec((0_u32..3, 0_usize..6, any::<bool>()), 0..60)) {
+    fn no_order_is_too_strange(messages in proptest::collection::vec((0_u32..3, 0_usize..6, any::<bool>()), 0..60)) {
         const CHAINS: [&str; 6] = ["PREROUTING", "FORWARD", "POSTROUTING", "cali-x", "prerouting", "input"];
         let mut recorder = recorder();
         let mut expected = 0;
         let mut begun = [false; 3];
-        for (id, chain, is_own) in told {
+        for (id, chain, is_own) in messages {
             let table = if is_own { OWN } else { "filter" };
             let is_begin = is_own && CHAINS[chain] != "input";
             let known = begun[id as usize];

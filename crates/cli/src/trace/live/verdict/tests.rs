@@ -8,7 +8,7 @@ use tortie_rules::names::policy_chain;
 
 use super::*;
 use crate::trace::live::listing::Listing;
-use crate::trace::live::steps::{ChainName, RuleName, Way};
+use crate::trace::live::steps::{ChainName, FlowDirection, RuleName};
 
 /// The chain of a policy that denies, and then allows, as the kernel lists it.
 const LISTING: &str = "\
@@ -48,10 +48,10 @@ fn owners() -> Owners {
 
 fn step(chain: &str, number: usize) -> Step {
     let chain = ChainName::Legacy { table: "filter".into(), chain: chain.into() };
-    Step { chain, what: What::Rule(RuleName::Number(number), None) }
+    Step { chain, event: ChainEvent::Rule(RuleName::Number(number), None) }
 }
 
-fn packet(steps: &[Step], out: Option<Out>) -> Packet {
+fn packet(steps: &[Step], out: Option<Exit>) -> Packet {
     let tuple = Tuple {
         source: [10, 0, 0, 1].into(),
         destination: [10, 0, 0, 2].into(),
@@ -60,7 +60,7 @@ fn packet(steps: &[Step], out: Option<Out>) -> Packet {
     };
     let headers = LoggedHeaders { tuple, length: 60 };
     Packet {
-        way: Way::Forth,
+        direction: FlowDirection::Original,
         first: headers,
         last: headers,
         tcp_flags: Some(2),
@@ -75,13 +75,13 @@ fn packet(steps: &[Step], out: Option<Out>) -> Packet {
 fn a_packet_that_came_out_was_not_dropped() {
     let chain = policy_chain(Direction::Ingress, &policy()).to_string();
     let steps = [step("FORWARD", 1), step(&chain, 2)];
-    assert_eq!(Fate::of(&packet(&steps, None), &rules()), Fate::Dropped(1));
-    assert_eq!(Fate::of(&packet(&steps, Some(Out::Node)), &rules()), Fate::Passed(Out::Node));
-    assert_eq!(Fate::of(&packet(&steps[..1], None), &rules()), Fate::Vanished);
+    assert_eq!(PacketOutcome::of(&packet(&steps, None), &rules()), PacketOutcome::Dropped(1));
+    assert_eq!(PacketOutcome::of(&packet(&steps, Some(Exit::Node)), &rules()), PacketOutcome::Passed(Exit::Node));
+    assert_eq!(PacketOutcome::of(&packet(&steps[..1], None), &rules()), PacketOutcome::Vanished);
 }
 
 #[test]
-fn decisions_are_told_with_the_policys_own_rules() {
+fn decisions_name_the_rules_of_the_policy() {
     let chain = policy_chain(Direction::Ingress, &policy()).to_string();
     let decided = |number| decisions(&packet(&[step("FORWARD", 1), step(&chain, number)], None), &rules(), &owners());
     for (number, rule) in [(2, 0), (3, 1)] {
@@ -101,13 +101,13 @@ fn kernel_and_calculation_are_compared() {
     let compared = |steps: &[Step], out| compare(&nothing, &node, &packet(steps, out), (&rules(), None), &owners());
     let chain = policy_chain(Direction::Ingress, &policy()).to_string();
     let (first, drop, established) = (step("FORWARD", 1), step(&chain, 2), step("FORWARD", 2));
-    assert_eq!(compared(std::slice::from_ref(&first), Some(Out::Interface)), Agreement::Agree);
+    assert_eq!(compared(std::slice::from_ref(&first), Some(Exit::Interface)), Agreement::Agree);
     let dropped = compared(&[first.clone(), drop], None);
     let expected = format!("the kernel drops a packet that policy allows, in table filter, chain {chain}");
     assert_eq!(dropped, Agreement::Disagree(expected));
     assert!(
         matches!(compared(std::slice::from_ref(&first), None), Agreement::NotCompared(why) if why.contains("routes"))
     );
-    let known = compared(&[first, established], Some(Out::Interface));
+    let known = compared(&[first, established], Some(Exit::Interface));
     assert!(matches!(known, Agreement::NotCompared(why) if why.contains("from before the trace")));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tortie_datastore::store::{MemoryStore, ResourceStore, TextChange, TextStore};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 
-use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};
+use crate::nodes::{Access, Job, LiveError, LiveKind, LiveObjects, Next, NodeController, Overrides, StoredEvent};
 use crate::{MetricFamily, Observed};
 
 const GRACE: Duration = Duration::from_secs(900);
@@ -20,7 +20,7 @@ const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 struct Live(Vec<Value>);
 
 impl LiveObjects for Live {
-    fn get(&self, _kind: Seen, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
+    fn get(&self, _kind: LiveKind, _namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         Ok(self.0.iter().find(|object| object["metadata"]["name"] == name).cloned())
     }
 }
@@ -41,18 +41,18 @@ impl Case {
         let mut case =
             Self { store: MemoryStore::default(), live: Live(vec![node.clone()]), controller, now: Instant::now() };
         case.put(ResourceKind::Node, "n1", json!({"spec": {"orchRefs": [{"orchestrator": "k8s", "nodeName": "k1"}]}}));
-        for (seen, objects) in [(Seen::Nodes, vec![node]), (Seen::Pods, Vec::new())] {
-            case.list(seen, &objects);
+        for (kind, objects) in [(LiveKind::Nodes, vec![node]), (LiveKind::Pods, Vec::new())] {
+            case.list(kind, &objects);
         }
         case
     }
 
-    fn list(&mut self, seen: Seen, objects: &[Value]) {
-        self.controller.observe(seen, Observed::ListBegins);
+    fn list(&mut self, kind: LiveKind, objects: &[Value]) {
+        self.controller.observe(kind, Observed::ListBegins);
         for object in objects {
-            self.controller.observe(seen, Observed::Listed(&object.to_string()));
+            self.controller.observe(kind, Observed::Listed(&object.to_string()));
         }
-        self.controller.observe(seen, Observed::ListEnds);
+        self.controller.observe(kind, Observed::ListEnds);
     }
 
     fn put(&mut self, kind: ResourceKind, name: &str, object: Value) {
@@ -60,13 +60,13 @@ impl Case {
     }
 
     fn write(&self, path: &str, value: &Value) {
-        let expected = self.store.text(path).expect("up").map(|kept| kept.revision);
+        let expected = self.store.text(path).expect("up").map(|stored| stored.revision);
         let change = TextChange { path: path.into(), expected, text: Some(value.to_string()) };
         assert!(self.store.commit(&[change]).expect("up").is_some());
     }
 
-    fn hear(&mut self) {
-        self.controller.observe_kept(Kept::ListBegins);
+    fn observe(&mut self) {
+        self.controller.observe_stored(StoredEvent::ListBegins);
         for kind in [
             ResourceKind::Node,
             ResourceKind::KubeControllersConfiguration,
@@ -77,14 +77,18 @@ impl Case {
             for stored in self.store.list(kind, None).expect("up").resources {
                 let (path, text) = (stored.key.path(), stored.object.to_string());
                 assert!(path.starts_with(RESOURCES));
-                self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision: stored.revision });
+                self.controller.observe_stored(StoredEvent::Text {
+                    path: &path,
+                    text: &text,
+                    revision: stored.revision,
+                });
             }
         }
-        for kept in self.store.texts("/calico/ipam/v2/").expect("up") {
-            let (path, text, revision) = (&*kept.path, &*kept.text, kept.revision);
-            self.controller.observe_kept(Kept::Text { path, text, revision });
+        for stored in self.store.texts("/calico/ipam/v2/").expect("up") {
+            let (path, text, revision) = (&*stored.path, &*stored.text, stored.revision);
+            self.controller.observe_stored(StoredEvent::Text { path, text, revision });
         }
-        self.controller.observe_kept(Kept::ListEnds);
+        self.controller.observe_stored(StoredEvent::ListEnds);
     }
 
     fn run(&mut self, job: Job) {
@@ -99,7 +103,7 @@ impl Case {
         let until = self.now + time;
         for round in 0.. {
             assert!(round < 1000, "it comes to no end");
-            self.hear();
+            self.observe();
             match self.controller.next(self.now) {
                 Next::Job(job) => self.run(job),
                 Next::Wait(Some(at)) if at <= until => self.now = at,
@@ -111,8 +115,8 @@ impl Case {
 
     /// Returns the ordinals of the allocated addresses of a block.
     fn used(&self, path: &str) -> Vec<u64> {
-        let Some(kept) = self.store.text(path).expect("up") else { return Vec::new() };
-        let block: Value = serde_json::from_str(&kept.text).expect("JSON");
+        let Some(stored) = self.store.text(path).expect("up") else { return Vec::new() };
+        let block: Value = serde_json::from_str(&stored.text).expect("JSON");
         let allocations = block["allocations"].as_array().expect("a list");
         (0..).zip(allocations).filter(|(_, index)| !index.is_null()).map(|(ordinal, _)| ordinal).collect()
     }
@@ -147,7 +151,7 @@ fn pod(name: &str, addresses: &[&str]) -> Value {
 }
 
 #[test]
-fn what_is_of_one_handle_is_released_together_or_not_at_all() {
+fn allocations_of_a_handle_are_released_together_or_not_at_all() {
     let mut case = Case::new();
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("a", "a", "n1"), of_pod("b", "b", "n1")]));
     case.write(V6, &block("fd00::/126", Some("n1"), &[of_pod("a", "a", "n1"), of_pod("b", "b", "n1")]));
@@ -158,7 +162,7 @@ fn what_is_of_one_handle_is_released_together_or_not_at_all() {
     // The pod `a` has only the IPv6 address, and the pod `b` does not exist.
     case.live.0.push(pod("a", &["fd00::"]));
     let pods = [pod("a", &["fd00::"])];
-    case.list(Seen::Pods, &pods);
+    case.list(LiveKind::Pods, &pods);
     case.pass(GRACE - Duration::from_secs(1));
     assert_eq!((case.used(V4), case.used(V6)), (vec![0, 1], vec![0, 1]));
     let writes = case.store.writes();
@@ -168,14 +172,14 @@ fn what_is_of_one_handle_is_released_together_or_not_at_all() {
     assert!(case.store.text("/calico/ipam/v2/handle/b").expect("up").is_none());
     // Once the other address has leaked as well, both are released.
     case.live.0.pop();
-    case.list(Seen::Pods, &[]);
+    case.list(LiveKind::Pods, &[]);
     case.pass(GRACE + Duration::from_secs(1));
     assert_eq!((case.used(V4), case.used(V6)), (vec![], vec![]));
     assert!(case.store.texts("/calico/ipam/v2/handle/").expect("up").is_empty());
 }
 
 #[test]
-fn what_has_leaked_is_released_when_its_time_is_over() {
+fn a_leaked_address_is_released_after_the_grace_period() {
     let mut case = Case::new();
     let soon = json!({"spec": {"controllers": {"node": {"leakGracePeriod": "1m40s"}}}});
     case.put(ResourceKind::KubeControllersConfiguration, "default", soon);
@@ -190,7 +194,7 @@ fn what_has_leaked_is_released_when_its_time_is_over() {
 }
 
 #[test]
-fn a_node_that_is_gone_keeps_its_tunnels_while_somebody_uses_it() {
+fn a_deleted_node_keeps_its_tunnel_addresses_while_in_use() {
     let mut case = Case::new();
     let tunnel = json!({"handle_id": "t", "secondary": {"node": "gone", "type": "ipipTunnelAddress"}});
     let other = json!({"handle_id": "u", "secondary": {"node": "gone"}});
@@ -224,7 +228,7 @@ fn of_several_empty_blocks_one_stays() {
 }
 
 #[test]
-fn what_is_in_doubt_is_in_use() {
+fn a_doubtful_allocation_is_in_use() {
     let machine = json!({"handle_id": "m", "secondary": {"pod": "m", "namespace": "s", "node": "n1", "vmi-name": "m"}});
     let nobody = json!({"handle_id": "u", "secondary": {"node": "n1"}});
     for (why, attributes) in [
@@ -243,16 +247,16 @@ fn what_is_in_doubt_is_in_use() {
     // A pod without a name may be any pod.
     let mut case = Case::new();
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
-    case.list(Seen::Pods, &[json!({})]);
+    case.list(LiveKind::Pods, &[json!({})]);
     case.pass(3 * GRACE);
     assert_eq!(case.used(V4), [0]);
-    case.list(Seen::Pods, &[]);
+    case.list(LiveKind::Pods, &[]);
     case.pass(3 * GRACE);
     assert_eq!(case.used(V4), [] as [u64; 0]);
 }
 
 #[test]
-fn who_changes_the_whole_datastore_is_not_disturbed() {
+fn nothing_is_released_while_the_datastore_is_not_ready() {
     let mut case = Case::new();
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
     case.put(ResourceKind::ClusterInformation, "default", json!({"spec": {"datastoreReady": false}}));
@@ -264,7 +268,7 @@ fn who_changes_the_whole_datastore_is_not_disturbed() {
 }
 
 #[test]
-fn without_grace_nothing_is_released_while_the_node_is_there() {
+fn without_grace_nothing_is_released_while_the_node_exists() {
     let mut case = Case::new();
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
     case.write(V6, &block("fd00::/126", Some("n1"), &[]));
@@ -276,7 +280,7 @@ fn without_grace_nothing_is_released_while_the_node_is_there() {
     assert_eq!(case.sample("ipam_allocations_gc_candidates", &[("ippool", "no_ippool"), ("node", "n1")]), Some(1.0));
     // The node goes away and is deleted with all its addresses and blocks.
     case.live.0.clear();
-    case.list(Seen::Nodes, &[]);
+    case.list(LiveKind::Nodes, &[]);
     case.pass(Duration::from_secs(1));
     assert!(case.store.texts("/calico/ipam/v2/").expect("up").is_empty());
 }
@@ -291,7 +295,7 @@ fn a_block_that_cannot_be_read_stays() {
     case.pass(3 * GRACE);
     let problems = case.controller.problems();
     assert!(problems.iter().any(|problem| problem.contains("10.0.0.0/30: allocations")), "{problems:?}");
-    assert_eq!(case.store.text(V4).expect("up").map(|kept| kept.text), Some(broken.to_string()));
+    assert_eq!(case.store.text(V4).expect("up").map(|stored| stored.text), Some(broken.to_string()));
     // Allocations known from before do not count as leaked for the unreadable time.
     case.write(V4, &block("10.0.0.0/30", Some("n1"), &[of_pod("h", "p", "n1")]));
     case.pass(GRACE / 2);
@@ -315,7 +319,7 @@ fn metrics() {
     case.write(V6, &block("fd00::/126", None, &[of_pod("d", "a", "n1")]));
     case.live.0.push(pod("a", &["10.0.0.0", "fd00::"]));
     let pods = [pod("a", &["10.0.0.0", "fd00::"])];
-    case.list(Seen::Pods, &pods);
+    case.list(LiveKind::Pods, &pods);
     case.pass(Duration::from_secs(1));
     for (name, labels, value) in [
         ("ipam_allocations_in_use", &[("ippool", "p4"), ("node", "n1")][..], 1.0),

@@ -24,9 +24,9 @@ fn leaky() -> World {
     world.node_up(0);
     world.pod_start("p", 0);
     world.pod_add("p", false);
-    world.pod_told("p");
-    world.hear_all();
-    world.pod_gone("p", false);
+    world.pod_reported("p");
+    world.observe_all();
+    world.pod_deleted("p", false);
     world.claim(0);
     world
 }
@@ -34,7 +34,7 @@ fn leaky() -> World {
 /// As in kube-controllers: a block is written before its handles, and an affinity is marked before
 /// its block is deleted.
 #[test]
-fn the_order_is_the_original_s() {
+fn the_order_is_that_of_calico() {
     let mut world = leaky();
     world.drain(GRACE + PERIOD, GRACE);
     let mut steps = written(&world);
@@ -54,7 +54,7 @@ fn the_order_is_the_original_s() {
 
 /// After a kill at any call, the next controller completes the release.
 #[test]
-fn whoever_comes_next_goes_on() {
+fn the_next_controller_completes_a_release() {
     let run_all = |world: &mut World| {
         while let Next::Job(job) = world.controller.next(world.now) {
             world.run(job, None, GRACE);
@@ -63,7 +63,7 @@ fn whoever_comes_next_goes_on() {
     let mut steps = BTreeSet::new();
     for calls in 0..40 {
         let mut world = leaky();
-        world.hear_all();
+        world.observe_all();
         run_all(&mut world);
         world.now += GRACE;
         written(&world);

@@ -11,7 +11,7 @@ use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use crate::Observed;
-use crate::nodes::{Access, Job, Kept, LiveError, LiveObjects, Next, NodeController, Overrides, Seen};
+use crate::nodes::{Access, Job, LiveError, LiveKind, LiveObjects, Next, NodeController, Overrides, StoredEvent};
 
 const KINDS: [ResourceKind; 3] =
     [ResourceKind::Node, ResourceKind::HostEndpoint, ResourceKind::KubeControllersConfiguration];
@@ -31,9 +31,9 @@ pub(super) struct Pod {
     pub(super) node: u8,
     pub(super) handle: Option<String>,
     address: Option<IpAddr>,
-    is_told: bool,
+    is_reported: bool,
     /// The controller has received an event of it.
-    is_heard: bool,
+    is_observed: bool,
 }
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Kubernetes {
 }
 
 fn object(name: &str, pod: &Pod) -> Value {
-    let status = match pod.address.filter(|_| pod.is_told) {
+    let status = match pod.address.filter(|_| pod.is_reported) {
         Some(address) => json!({"podIP": address, "podIPs": [{"ip": address}]}),
         None => json!({}),
     };
@@ -59,14 +59,14 @@ fn object(name: &str, pod: &Pod) -> Value {
 }
 
 impl LiveObjects for Kubernetes {
-    fn get(&self, kind: Seen, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
+    fn get(&self, kind: LiveKind, namespace: &str, name: &str) -> Result<Option<Value>, LiveError> {
         let truth = self.0.lock().expect("no panic");
         Ok(match kind {
-            Seen::Nodes => {
+            LiveKind::Nodes => {
                 let number = name.strip_prefix('k').and_then(|number| number.parse().ok()).expect("a node");
                 truth.nodes.contains(&number).then(|| json!({"metadata": {"name": name}}))
             }
-            Seen::Pods => {
+            LiveKind::Pods => {
                 assert_eq!(namespace, "s");
                 truth.pods.get(name).map(|pod| object(name, pod))
             }
@@ -75,7 +75,7 @@ impl LiveObjects for Kubernetes {
 }
 
 /// Allocated address: block, ordinal, handle and sequence number.
-pub(super) type Held = (Cidr, usize, String, u64);
+pub(super) type HeldAddress = (Cidr, usize, String, u64);
 
 /// Action of another process between the reads and the writes of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +95,7 @@ struct Racing<'w> {
     written: &'w Mutex<Vec<TextChange>>,
     calls_left: &'w Mutex<Option<usize>>,
     /// Addresses that other processes released.
-    lost: Mutex<BTreeSet<Held>>,
+    lost: Mutex<BTreeSet<HeldAddress>>,
 }
 
 impl Racing<'_> {
@@ -145,7 +145,8 @@ impl TextStore for Racing<'_> {
             let (name, handle) = (format!("racer{}", truth.next), format!("h{}", truth.next));
             let owner = json!({"pod": name, "namespace": "s", "node": format!("n{node}")});
             if let Some(address) = allocate(self.store, cidr, &handle, &owner) {
-                let pod = Pod { node, handle: Some(handle), address: Some(address), is_told: false, is_heard: false };
+                let pod =
+                    Pod { node, handle: Some(handle), address: Some(address), is_reported: false, is_observed: false };
                 truth.pods.insert(name, pod);
             }
         }
@@ -184,7 +185,7 @@ fn read(store: &MemoryStore, cidr: Cidr) -> Option<Value> {
 }
 
 /// Returns the addresses of a block that are allocated to handles.
-pub(super) fn held_in(cidr: Cidr, block: &Value) -> Vec<Held> {
+pub(super) fn held_in(cidr: Cidr, block: &Value) -> Vec<HeldAddress> {
     let allocations = block["allocations"].as_array().expect("a list");
     let held = allocations.iter().enumerate().filter_map(|(ordinal, index)| {
         let index = usize::try_from(index.as_u64()?).expect("a number");
@@ -197,8 +198,8 @@ pub(super) fn held_in(cidr: Cidr, block: &Value) -> Vec<Held> {
 
 /// Allocates an address of a block like libcalico-go, in one transaction with the handle.
 fn allocate(store: &MemoryStore, cidr: Cidr, handle: &str, owner: &Value) -> Option<IpAddr> {
-    let kept = text(store, &path(cidr))?;
-    let mut block = json_of(&kept);
+    let stored = text(store, &path(cidr))?;
+    let mut block = json_of(&stored);
     let free = block["unallocated"].as_array_mut().expect("a list");
     if free.is_empty() {
         return None;
@@ -223,7 +224,7 @@ fn allocate(store: &MemoryStore, cidr: Cidr, handle: &str, owner: &Value) -> Opt
     write(
         store,
         &[
-            change(path(cidr), Some(kept.revision), &block),
+            change(path(cidr), Some(stored.revision), &block),
             change(handle_path(handle), of_handle.map(|of_handle| of_handle.revision), &counts),
         ],
     );
@@ -237,10 +238,10 @@ fn handle_path(handle: &str) -> String {
 
 /// Releases all addresses of a handle like the CNI plugin.
 fn free(store: &MemoryStore, handle: &str) {
-    for kept in texts(store, "/calico/ipam/v2/assignment/") {
-        let mut block = json_of(&kept);
-        let cidr = super::block_at(&kept.path).expect("a block");
-        let held: Vec<Held> = held_in(cidr, &block).into_iter().filter(|held| held.2 == handle).collect();
+    for stored in texts(store, "/calico/ipam/v2/assignment/") {
+        let mut block = json_of(&stored);
+        let cidr = super::block_at(&stored.path).expect("a block");
+        let held: Vec<HeldAddress> = held_in(cidr, &block).into_iter().filter(|held| held.2 == handle).collect();
         for (_, ordinal, ..) in &held {
             block["allocations"][*ordinal] = Value::Null;
             block["unallocated"].as_array_mut().expect("a list").insert(0, (*ordinal).into());
@@ -250,12 +251,12 @@ fn free(store: &MemoryStore, handle: &str) {
             block["sequenceNumber"] = (block["sequenceNumber"].as_u64().expect("a number") + 1).into();
             write(
                 store,
-                &[TextChange { path: kept.path, expected: Some(kept.revision), text: Some(block.to_string()) }],
+                &[TextChange { path: stored.path, expected: Some(stored.revision), text: Some(block.to_string()) }],
             );
         }
     }
-    if let Some(kept) = text(store, &handle_path(handle)) {
-        write(store, &[TextChange { path: kept.path, expected: Some(kept.revision), text: None }]);
+    if let Some(stored) = text(store, &handle_path(handle)) {
+        write(store, &[TextChange { path: stored.path, expected: Some(stored.revision), text: None }]);
     }
 }
 
@@ -295,50 +296,54 @@ impl World {
         self.working.clear();
         self.controller = NodeController::new(Overrides::default());
         self.controller.lead();
-        self.hear_all();
+        self.observe_all();
     }
 
-    pub(super) fn hear_all(&mut self) {
-        self.hear_kept();
-        self.hear_nodes();
-        self.hear_pods();
+    pub(super) fn observe_all(&mut self) {
+        self.observe_stored();
+        self.observe_nodes();
+        self.observe_pods();
     }
 
-    pub(super) fn hear_nodes(&mut self) {
-        self.controller.observe(Seen::Nodes, Observed::ListBegins);
+    pub(super) fn observe_nodes(&mut self) {
+        self.controller.observe(LiveKind::Nodes, Observed::ListBegins);
         for node in &self.kubernetes.0.lock().expect("no panic").nodes {
             let node = json!({"metadata": {"name": format!("k{node}")}}).to_string();
-            self.controller.observe(Seen::Nodes, Observed::Listed(&node));
+            self.controller.observe(LiveKind::Nodes, Observed::Listed(&node));
         }
-        self.controller.observe(Seen::Nodes, Observed::ListEnds);
+        self.controller.observe(LiveKind::Nodes, Observed::ListEnds);
     }
 
-    pub(super) fn hear_pods(&mut self) {
-        self.controller.observe(Seen::Pods, Observed::ListBegins);
+    pub(super) fn observe_pods(&mut self) {
+        self.controller.observe(LiveKind::Pods, Observed::ListBegins);
         for pod in self.kubernetes.pods() {
-            self.controller.observe(Seen::Pods, Observed::Listed(&pod.to_string()));
+            self.controller.observe(LiveKind::Pods, Observed::Listed(&pod.to_string()));
         }
         for pod in self.kubernetes.0.lock().expect("no panic").pods.values_mut() {
-            pod.is_heard = true;
+            pod.is_observed = true;
         }
-        self.controller.observe(Seen::Pods, Observed::ListEnds);
+        self.controller.observe(LiveKind::Pods, Observed::ListEnds);
     }
 
-    pub(super) fn hear_kept(&mut self) {
-        self.controller.observe_kept(Kept::ListBegins);
+    pub(super) fn observe_stored(&mut self) {
+        self.controller.observe_stored(StoredEvent::ListBegins);
         for kind in KINDS {
             let listing = (0..100).find_map(|_| self.store.list(kind, None).ok()).expect("it works at last");
             for stored in listing.resources {
                 let (path, text) = (stored.key.path(), stored.object.to_string());
-                self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision: stored.revision });
+                self.controller.observe_stored(StoredEvent::Text {
+                    path: &path,
+                    text: &text,
+                    revision: stored.revision,
+                });
             }
         }
         for prefix in ["/calico/ipam/v2/assignment/", "/calico/ipam/v2/config", "/calico/ipam/v2/host/"] {
             for StoredText { path, text, revision } in texts(&self.store, prefix) {
-                self.controller.observe_kept(Kept::Text { path: &path, text: &text, revision });
+                self.controller.observe_stored(StoredEvent::Text { path: &path, text: &text, revision });
             }
         }
-        self.controller.observe_kept(Kept::ListEnds);
+        self.controller.observe_stored(StoredEvent::ListEnds);
     }
 
     pub(super) fn set_cooldown(&self, seconds: u32) {
@@ -348,9 +353,12 @@ impl World {
     }
 
     /// Returns all addresses that are allocated to handles.
-    pub(super) fn held(&self) -> BTreeSet<Held> {
+    pub(super) fn held(&self) -> BTreeSet<HeldAddress> {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
-        blocks.iter().flat_map(|kept| held_in(super::block_at(&kept.path).expect("a block"), &json_of(kept))).collect()
+        blocks
+            .iter()
+            .flat_map(|stored| held_in(super::block_at(&stored.path).expect("a block"), &json_of(stored)))
+            .collect()
     }
 
     /// Returns the nodes that have a block.
@@ -358,7 +366,7 @@ impl World {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
         blocks
             .iter()
-            .filter_map(|kept| json_of(kept)["affinity"].as_str()?.strip_prefix("host:n")?.parse().ok())
+            .filter_map(|stored| json_of(stored)["affinity"].as_str()?.strip_prefix("host:n")?.parse().ok())
             .collect()
     }
 
@@ -409,9 +417,9 @@ impl World {
     /// Allocates an address from a block of the node, from a new block, or from a borrowed one.
     fn allocate_on(&self, node: u8, handle: &str, owner: &Value) -> Option<IpAddr> {
         let blocks = texts(&self.store, "/calico/ipam/v2/assignment/");
-        let is_own = |kept: &&StoredText| json_of(kept)["affinity"] == format!("host:n{node}");
-        let own = blocks.iter().filter(is_own).filter_map(|kept| super::block_at(&kept.path));
-        let any = blocks.iter().filter_map(|kept| super::block_at(&kept.path));
+        let is_own = |stored: &&StoredText| json_of(stored)["affinity"] == format!("host:n{node}");
+        let own = blocks.iter().filter(is_own).filter_map(|stored| super::block_at(&stored.path));
+        let any = blocks.iter().filter_map(|stored| super::block_at(&stored.path));
         own.filter_map(|cidr| allocate(&self.store, cidr, handle, owner))
             .next()
             .or_else(|| allocate(&self.store, self.claim(node)?, handle, owner))
@@ -421,7 +429,7 @@ impl World {
     pub(super) fn pod_start(&self, name: &str, node: u8) {
         let mut truth = self.kubernetes.0.lock().expect("no panic");
         if truth.nodes.contains(&node) {
-            let pod = Pod { node, handle: None, address: None, is_told: false, is_heard: false };
+            let pod = Pod { node, handle: None, address: None, is_reported: false, is_observed: false };
             truth.pods.entry(name.to_owned()).or_insert(pod);
         }
     }
@@ -435,21 +443,21 @@ impl World {
         let Some(pod) = truth.pods.get_mut(name).filter(|pod| pod.handle.is_none()) else { return };
         let owner = json!({"pod": name, "namespace": "s", "node": format!("n{}", pod.node)});
         let other = texts(&self.store, "/calico/ipam/v2/assignment/").into_iter().next_back().filter(|_| borrow);
-        let other = other.and_then(|kept| super::block_at(&kept.path));
+        let other = other.and_then(|stored| super::block_at(&stored.path));
         pod.address = other
             .and_then(|cidr| allocate(&self.store, cidr, &handle, &owner))
             .or_else(|| self.allocate_on(pod.node, &handle, &owner));
         pod.handle = pod.address.map(|_| handle);
     }
 
-    pub(super) fn pod_told(&self, name: &str) {
+    pub(super) fn pod_reported(&self, name: &str) {
         if let Some(pod) = self.kubernetes.0.lock().expect("no panic").pods.get_mut(name) {
-            pod.is_told = true;
+            pod.is_reported = true;
         }
     }
 
     /// A pod is deleted; its addresses are released if `is_clean`.
-    pub(super) fn pod_gone(&self, name: &str, is_clean: bool) {
+    pub(super) fn pod_deleted(&self, name: &str, is_clean: bool) {
         let mut truth = self.kubernetes.0.lock().expect("no panic");
         let Some(pod) = truth.pods.remove(name) else { return };
         let Some(handle) = pod.handle.clone() else { return };
@@ -495,7 +503,7 @@ impl World {
             let (died, pod) = truth.died.get(handle).unwrap_or_else(|| panic!("{handle} never was"));
             let age = self.now.duration_since(*died);
             // The controller does not know the time of deletion of a pod without events.
-            let is_young = age < grace && pod.is_heard && truth.nodes.contains(&pod.node);
+            let is_young = age < grace && pod.is_observed && truth.nodes.contains(&pod.node);
             assert!(!is_young, "{held:?} was released after {age:?}");
         }
     }
@@ -508,7 +516,7 @@ impl World {
         }
         for round in 0.. {
             assert!(round < 1000, "it comes to no end: {:?}", self.controller.next(self.now));
-            self.hear_all();
+            self.observe_all();
             match self.controller.next(self.now) {
                 Next::Job(job) => self.run(job, None, grace),
                 Next::Wait(Some(at)) if at <= until => self.now = at,

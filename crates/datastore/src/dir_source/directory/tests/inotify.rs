@@ -7,9 +7,9 @@ use notify::event::{AccessKind, AccessMode, CreateKind, DataChange, Flag, Modify
 use notify::{Event, EventKind};
 use proptest::prelude::*;
 
-use super::writers::{Deed, Style, a_deed, an_edit, edit, tiers};
+use super::writers::{FileOperation, Style, a_file_operation, an_edit, edit, tiers};
 use super::*;
-use crate::dir_source::events::{Heard, Names};
+use crate::dir_source::events::{FileEvents, Names};
 
 /// The reading of the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum Fault {
 #[derive(Debug)]
 pub(super) struct Inotify {
     queue: VecDeque<(EventKind, PathBuf)>,
-    heard: Heard,
+    events: FileEvents,
     /// Fate of each event, used in turn.
     faults: Vec<Fault>,
     next: usize,
@@ -37,16 +37,16 @@ pub(super) struct Inotify {
 
 impl Inotify {
     fn new(faults: Vec<Fault>) -> Self {
-        Self { queue: VecDeque::new(), heard: Heard::default(), faults, next: 0 }
+        Self { queue: VecDeque::new(), events: FileEvents::default(), faults, next: 0 }
     }
 
-    pub(super) fn happens(&mut self, sign: Sign, path: &str) {
-        let kind = match sign {
-            Sign::Created => EventKind::Create(CreateKind::File),
-            Sign::Written => EventKind::Modify(ModifyKind::Data(DataChange::Any)),
-            Sign::Closed => EventKind::Access(AccessKind::Close(AccessMode::Write)),
-            Sign::Renamed => EventKind::Modify(ModifyKind::Name(RenameMode::To)),
-            Sign::Touched => EventKind::Modify(ModifyKind::Metadata(notify::event::MetadataKind::Any)),
+    pub(super) fn happens(&mut self, file_event: FileEvent, path: &str) {
+        let kind = match file_event {
+            FileEvent::Created => EventKind::Create(CreateKind::File),
+            FileEvent::Written => EventKind::Modify(ModifyKind::Data(DataChange::Any)),
+            FileEvent::Closed => EventKind::Access(AccessKind::Close(AccessMode::Write)),
+            FileEvent::Renamed => EventKind::Modify(ModifyKind::Name(RenameMode::To)),
+            FileEvent::Touched => EventKind::Modify(ModifyKind::Metadata(notify::event::MetadataKind::Any)),
         };
         self.queue.push_back((kind, path.into()));
     }
@@ -65,40 +65,40 @@ impl Inotify {
             let fault = self.faults.get(self.next % self.faults.len().max(1)).copied().unwrap_or(Fault::None);
             self.next += 1;
             match fault {
-                Fault::None => self.hear(world, event),
+                Fault::None => self.handle_event(world, event),
                 Fault::Late => {
                     self.queue.push_front(event);
                     break;
                 }
                 Fault::Lost => {}
                 Fault::Doubled => {
-                    self.hear(world, event.clone());
-                    self.hear(world, event);
+                    self.handle_event(world, event.clone());
+                    self.handle_event(world, event);
                 }
                 Fault::Swapped => {
                     if let Some(other) = self.queue.pop_front() {
-                        self.hear(world, other);
+                        self.handle_event(world, other);
                     }
-                    self.hear(world, event);
+                    self.handle_event(world, event);
                 }
                 Fault::Overflow => {
                     self.queue.clear();
                     let rescan = Event::new(EventKind::Other).set_flag(Flag::Rescan);
-                    self.heard.hear(world, Some(&rescan), world.now.get());
+                    self.events.handle_event(world, Some(&rescan), world.now.get());
                 }
             }
         }
-        let (notes, lost) = self.heard.take();
+        let (notes, lost) = self.events.take();
         if lost {
-            directory.forget_events();
+            directory.clear_events();
         }
-        for (sign, stamp, at) in notes {
-            directory.note(sign, &stamp, at);
+        for (file_event, stamp, at) in notes {
+            directory.note(file_event, &stamp, at);
         }
     }
 
-    fn hear(&mut self, world: &World, (kind, path): (EventKind, PathBuf)) {
-        self.heard.hear(world, Some(&Event::new(kind).add_path(path)), world.now.get());
+    fn handle_event(&mut self, world: &World, (kind, path): (EventKind, PathBuf)) {
+        self.events.handle_event(world, Some(&Event::new(kind).add_path(path)), world.now.get());
     }
 }
 
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn a_replacement_never_waits_longer_than_a_silent_writer_whatever_event_of_it_is_lost(
+    fn a_replacement_with_a_lost_event_waits_no_longer_than_a_silent_writer(
         first in tiers(),
         each in an_edit(),
         all in any_fault(),
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_in_both_versions_vanishes_however_late_events_are(
+    fn objects_in_both_versions_survive_late_events(
         first in tiers(),
         edits in prop::collection::vec(an_edit(), 1..4),
         late in only_late(),
@@ -226,15 +226,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
     #[test]
-    fn whatever_becomes_of_events_what_is_there_in_the_end_counts(
-        deeds in prop::collection::vec(a_deed(), 0..40),
+    fn the_final_files_win_after_any_loss_of_events(
+        operations in prop::collection::vec(a_file_operation(), 0..40),
         all in any_fault(),
         looks_alike in any::<bool>(),
     ) {
         let inotify = Some(RefCell::new(Inotify::new(all)));
         let world = World { looks_alike, inotify, ..World::new(true) };
-        for deed in &deeds {
-            Deed::do_in(deed, &world);
+        for operation in &operations {
+            FileOperation::do_in(operation, &world);
         }
         world.look_on(EMPTY + AFTER + AFTER);
         let fresh = World::new(false);

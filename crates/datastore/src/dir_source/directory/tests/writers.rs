@@ -134,7 +134,7 @@ pub(super) fn an_edit() -> impl Strategy<Value = Edit> {
 
 /// Operations of arbitrary processes on files.
 #[derive(Clone, Debug)]
-pub(super) enum Deed {
+pub(super) enum FileOperation {
     Create(&'static str),
     Append(&'static str, Vec<(char, u32)>),
     Close(&'static str),
@@ -144,7 +144,7 @@ pub(super) enum Deed {
     Look,
 }
 
-impl Deed {
+impl FileOperation {
     pub(super) fn do_in(&self, world: &World) {
         match self {
             Self::Create(file) => world.create(file),
@@ -158,17 +158,17 @@ impl Deed {
     }
 }
 
-pub(super) fn a_deed() -> impl Strategy<Value = Deed> {
+pub(super) fn a_file_operation() -> impl Strategy<Value = FileOperation> {
     let file = || prop::sample::select(vec![FILE, "b.yaml", "c.yaml", ".new"]);
     prop_oneof![
-        file().prop_map(Deed::Create),
-        (file(), tiers()).prop_map(|(file, tiers)| Deed::Append(file, tiers)),
-        file().prop_map(Deed::Close),
-        file().prop_map(Deed::Remove),
-        (file(), file()).prop_map(|(from, to)| Deed::Rename(from, to)),
-        prop::sample::select(vec![0_u64, 1, 9, 40, 110, 900, 1100, 9000]).prop_map(Deed::Pass),
-        Just(Deed::Look),
-        Just(Deed::Look),
+        file().prop_map(FileOperation::Create),
+        (file(), tiers()).prop_map(|(file, tiers)| FileOperation::Append(file, tiers)),
+        file().prop_map(FileOperation::Close),
+        file().prop_map(FileOperation::Remove),
+        (file(), file()).prop_map(|(from, to)| FileOperation::Rename(from, to)),
+        prop::sample::select(vec![0_u64, 1, 9, 40, 110, 900, 1100, 9000]).prop_map(FileOperation::Pass),
+        Just(FileOperation::Look),
+        Just(FileOperation::Look),
     ]
 }
 
@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn nothing_that_is_in_both_versions_vanishes_and_the_last_one_counts_in_the_end(
+    fn objects_in_both_versions_survive_and_the_last_version_wins(
         first in tiers(),
         edits in prop::collection::vec(an_edit(), 1..4),
         hears in any::<bool>(),
@@ -187,10 +187,10 @@ proptest! {
             let look = || {
                 world.look();
                 for (name, order) in old.iter().filter(|(name, _)| each.new.iter().any(|(other, _)| other == name)) {
-                    let told = world.tiers.borrow().get(&name.to_string()).copied();
+                    let reported = world.tiers.borrow().get(&name.to_string()).copied();
                     let possible = each.new.iter().filter(|(other, _)| other == name).map(|(_, order)| *order);
                     let possible: Vec<f64> = possible.chain([*order]).map(f64::from).collect();
-                    assert!(told.is_some_and(|order| possible.contains(&order)), "{name}: {told:?}, not {possible:?}");
+                    assert!(reported.is_some_and(|order| possible.contains(&order)), "{name}: {reported:?}, not {possible:?}");
                 }
             };
             edit(&world, each, &look);
@@ -207,17 +207,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
     #[test]
-    fn whatever_becomes_of_files_what_is_there_in_the_end_counts(
-        deeds in prop::collection::vec(a_deed(), 0..40),
+    fn the_final_files_win_after_any_changes(
+        operations in prop::collection::vec(a_file_operation(), 0..40),
         hears in any::<bool>(),
         looks_alike in any::<bool>(),
     ) {
         let world = World { looks_alike, ..World::new(hears) };
-        for deed in &deeds {
-            deed.do_in(&world);
+        for operation in &operations {
+            operation.do_in(&world);
         }
         world.look_on(EMPTY + AFTER + AFTER);
-        let told = |world: &World| {
+        let problems_of = |world: &World| {
             let directory = world.directory.borrow();
             directory.state.problems().map(|problem| problem.to_string()).collect::<Vec<_>>()
         };
@@ -225,7 +225,7 @@ proptest! {
         fresh.files.replace(world.files.borrow().clone());
         fresh.now.set(world.now.get());
         fresh.look();
-        prop_assert_eq!((world.tiers(), told(&world)), (fresh.tiers(), told(&fresh)));
+        prop_assert_eq!((world.tiers(), problems_of(&world)), (fresh.tiers(), problems_of(&fresh)));
         prop_assert_eq!(world.directory.borrow().next_look(world.now.get()), None);
     }
 }

@@ -72,8 +72,8 @@ fn a_part_is_changed_and_the_rest_stays() {
         (json!({"spec": {"tier": "nowhere"}}), "there is no tier `nowhere`"),
         (json!({"metadata": "x"}), "metadata: must be a mapping"),
     ] {
-        let said = with_causes(&patched(&store, &patch).expect_err("refused"));
-        assert!(said.contains(why), "{patch}: {said}");
+        let error = with_causes(&patched(&store, &patch).expect_err("refused"));
+        assert!(error.contains(why), "{patch}: {error}");
     }
     assert_eq!(store.get(&web()).expect("there").object, after);
     let version = after["metadata"]["resourceVersion"].clone();
@@ -84,7 +84,7 @@ fn a_part_is_changed_and_the_rest_stays() {
 }
 
 #[test]
-fn what_others_change_meanwhile_stays() {
+fn concurrent_changes_are_kept() {
     let store = ready();
     // Between reading and writing.
     for fault in [Fault::None, Fault::Overtaken] {
@@ -97,13 +97,13 @@ fn what_others_change_meanwhile_stays() {
 }
 
 #[test]
-fn labels_are_set_and_taken_away() {
+fn labels_are_set_and_removed() {
     let mut object = json!({"metadata": {"labels": {"a": "b", "c": "d"}}});
     let change = |name: &str, value: Option<&str>| LabelChange::from([(name.to_owned(), value.map(str::to_owned))]);
     assert_eq!(change_labels(&mut object, &change("a", Some("b")), false), Ok(()));
-    let said = change_labels(&mut object, &change("a", Some("x")), false).expect_err("refused");
-    assert_eq!((said.name.as_str(), said.there.as_str(), said.wanted.as_str()), ("a", "b", "x"));
-    assert_eq!(said.to_string(), "metadata.labels: a is `b` already");
+    let error = change_labels(&mut object, &change("a", Some("x")), false).expect_err("refused");
+    assert_eq!((error.name.as_str(), error.there.as_str(), error.wanted.as_str()), ("a", "b", "x"));
+    assert_eq!(error.to_string(), "metadata.labels: a is `b` already");
     assert_eq!(change_labels(&mut object, &change("a", Some("x")), true), Ok(()));
     assert_eq!(change_labels(&mut object, &change("c", None), false), Ok(()));
     assert_eq!(change_labels(&mut object, &change("none", None), false), Ok(()));

@@ -4,7 +4,7 @@ use tortie_nftables::wire::Counted;
 use super::*;
 
 #[test]
-fn what_is_counted_in_parts_of_a_chain_is_one_sum() {
+fn counters_of_the_parts_of_a_chain_are_summed() {
     let origin = |owner: &str, part| Origin { owner: owner.into(), part: Some(part) };
     let count = |of: ChainName, chain: &str, text: &str, packets, origins: &[Origin]| RuleCount {
         layer: Table::Filter,
@@ -25,14 +25,14 @@ fn what_is_counted_in_parts_of_a_chain_is_one_sum() {
         (Family::V4, count(policy, "filter-cali-po-y", "drop", 11, &shared[1..])),
     ];
     let answers = answers(counts);
-    let told: Vec<(u8, &str, u64, u64, usize, usize)> = answers
+    let found: Vec<(u8, &str, u64, u64, usize, usize)> = answers
         .iter()
         .map(|CountedRule { counters: it, .. }| {
             (it.ip_version, &*it.chain, it.packets, it.bytes, it.counted_together, it.kernel_rules)
         })
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             (4, "filter-cali-gi-x", 5, 300, 2, 2),
             (6, "filter-cali-pa-1", 5, 300, 2, 1),

@@ -20,9 +20,9 @@ spec: {node: n1, interfaceName: eth0}
 
 /// The current connections.
 #[derive(Clone, Debug)]
-struct Seen(Arc<Mutex<Observed>>);
+struct FakeObserver(Arc<Mutex<Observed>>);
 
-impl Observe for Seen {
+impl Observe for FakeObserver {
     fn observe(&mut self) -> Result<Observed, ObserveError> {
         Ok(self.0.lock().unwrap().clone())
     }
@@ -33,24 +33,25 @@ impl Observe for Seen {
 }
 
 /// A node without failsafe ports that holds back changes that would cut the connection to port 22.
-fn managed() -> (Bench, Seen) {
+fn managed() -> (Bench, FakeObserver) {
     managed_with(Companions::default())
 }
 
-fn managed_with(companions: Companions) -> (Bench, Seen) {
+fn managed_with(companions: Companions) -> (Bench, FakeObserver) {
     let connection = ManagementConnection {
         remote: "198.51.100.7:54321".parse().unwrap(),
         local: "192.0.2.1:22".parse().unwrap(),
         interface: Some("eth0".into()),
     };
-    let seen = Seen(Arc::new(Mutex::new(Observed { connections: [connection].into(), ..Observed::default() })));
+    let observer =
+        FakeObserver(Arc::new(Mutex::new(Observed { connections: [connection].into(), ..Observed::default() })));
     let parameters = [("FailsafeInboundHostPorts", "none")];
     let mut bench = Bench::with_companions(&parameters, Unreadable::Exit, companions);
-    let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(seen.clone()), None, "file:/etc/tortie");
+    let mut changes = HostChanges::new(Hostname::new("n1"), Box::new(observer.clone()), None, "file:/etc/tortie");
     assert_eq!(changes.begin(tortie_evaluate::Settings::default()).count(), 0);
     bench.session.as_mut().unwrap().host_changes = Some(changes);
     bench.has_uplink();
-    (bench, seen)
+    (bench, observer)
 }
 
 impl Bench {
@@ -71,7 +72,7 @@ impl Bench {
 }
 
 #[test]
-fn what_cuts_is_held_back_and_all_else_is_in_the_kernel_until_it_is_confirmed() {
+fn disconnecting_changes_are_held_until_confirmed_and_others_apply() {
     let (mut bench, _) = managed();
     // Only the host endpoint names this node.
     bench.file("host.yaml", HOST);
@@ -98,8 +99,8 @@ fn what_cuts_is_held_back_and_all_else_is_in_the_kernel_until_it_is_confirmed() 
 }
 
 #[test]
-fn what_is_held_back_is_looked_at_again_by_itself() {
-    let (mut bench, seen) = managed();
+fn held_changes_are_rechecked_periodically() {
+    let (mut bench, observer) = managed();
     bench.file("host.yaml", HOST);
     bench.in_sync();
     bench.run_to_idle();
@@ -110,7 +111,7 @@ fn what_is_held_back_is_looked_at_again_by_itself() {
         next
     };
     assert!(next(&mut bench) <= Duration::from_secs(2));
-    seen.0.lock().unwrap().connections.clear();
+    observer.0.lock().unwrap().connections.clear();
     bench.run_to_idle();
     assert!(bench.protects_host() && bench.is_ready());
 }
@@ -150,13 +151,13 @@ proptest! {
         let (cutter, mut revision_of_connections) = ConnectionCutter::without_thread();
         let (flows, mut revision_of_flows) = FlowCollector::without_thread();
         let companions = Companions { cutter: Some(cutter), flows: Some(flows), ..Companions::default() };
-        let (mut bench, seen) = managed_with(companions);
-        let connected = seen.0.lock().unwrap().clone();
+        let (mut bench, observer) = managed_with(companions);
+        let connected = observer.0.lock().unwrap().clone();
         bench.in_sync();
         for (file, exists, is_connected, waits) in events {
             let (path, text) = [("a.yaml", CLUSTER), ("b.yaml", POLICY), ("c.yaml", HOST), ("d.yaml", NODE)][file];
             if exists { bench.file(path, text) } else { bench.without_file(path) }
-            *seen.0.lock().unwrap() = if is_connected { connected.clone() } else { Observed::default() };
+            *observer.0.lock().unwrap() = if is_connected { connected.clone() } else { Observed::default() };
             if waits {
                 continue;
             }

@@ -16,7 +16,7 @@ fn policy(port: u16) -> String {
 }
 
 impl Bench {
-    fn say_ready(&mut self, ready: bool) {
+    fn set_ready(&mut self, ready: bool) {
         self.file("information.yaml", &cluster_information(&format!("{{datastoreReady: {ready}}}")));
     }
 
@@ -54,9 +54,9 @@ fn dport(port: u16) -> String {
 const NOT_READY: &str = "the datastore reports that it is not ready";
 
 #[test]
-fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through() {
+fn a_flag_that_turns_false_and_true_again_holds_changes_back_and_releases_them() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     let before = bench.kernel().state();
@@ -67,7 +67,7 @@ fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through()
     assert_eq!(bench.kernel().state(), before);
     assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
     bench.file("a.yaml", CLUSTER);
-    bench.say_ready(true);
+    bench.set_ready(true);
     bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(81)) && !bench.has_rule(&dport(80)));
     bench.file("b.yaml", &policy(82));
@@ -76,22 +76,22 @@ fn a_flag_that_goes_false_and_true_again_holds_news_back_and_lets_them_through()
 }
 
 #[test]
-fn news_that_come_with_the_flag_are_held_back_and_those_that_come_with_its_end_are_not() {
+fn changes_with_the_flag_are_held_back_and_changes_with_its_end_are_not() {
     let mut bench = Bench::enforcing(80);
     bench.file("b.yaml", &policy(81));
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     assert!(bench.has_rule(&dport(80)) && !bench.has_rule(&dport(81)));
-    bench.say_ready(true);
+    bench.set_ready(true);
     bench.file("b.yaml", &policy(82));
     bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(82)));
 }
 
 #[test]
-fn what_others_break_is_repaired_while_the_flag_is_false() {
+fn foreign_changes_are_repaired_while_the_flag_is_false() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     let before = bench.kernel().state();
     let flush =
@@ -115,7 +115,7 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
         let mut bench = Bench::new(&[], Unreadable::Exit);
         *bench.kernel() = left.clone();
         bench.kernel().reset_writes();
-        bench.say_ready(false);
+        bench.set_ready(false);
         bench.in_sync();
         bench.run_to_idle();
         assert_eq!(bench.kernel().state(), left.state());
@@ -124,9 +124,9 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
         if first == "news" {
             bench.file("a.yaml", CLUSTER);
             bench.run_to_idle();
-            bench.say_ready(true);
+            bench.set_ready(true);
         } else {
-            bench.say_ready(true);
+            bench.set_ready(true);
             bench.file("a.yaml", CLUSTER);
         }
         bench.run_to_idle();
@@ -136,7 +136,7 @@ fn a_start_with_the_flag_false_tears_nothing_down_and_enforces_when_it_is_true()
 }
 
 #[test]
-fn no_word_on_the_flag_is_as_good_as_true() {
+fn a_missing_flag_counts_as_true() {
     // Neither the object nor the field.
     Bench::enforcing(80);
     let mut bench = Bench::new(&[], Unreadable::Exit);
@@ -147,7 +147,7 @@ fn no_word_on_the_flag_is_as_good_as_true() {
     assert!(bench.is_ready());
     // False, and then deleted, with the field or with all of it.
     for end in [Some("{clusterGUID: abc}"), None] {
-        bench.say_ready(false);
+        bench.set_ready(false);
         bench.file("b.yaml", &policy(81));
         bench.run_to_idle();
         bench.assert_not_ready(NOT_READY);
@@ -168,11 +168,11 @@ fn no_word_on_the_flag_is_as_good_as_true() {
 fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() {
     for last in [true, false] {
         let mut bench = Bench::new(&[], Unreadable::Exit);
-        bench.say_ready(last);
+        bench.set_ready(last);
         bench.run_to_idle();
-        bench.say_ready(!last);
+        bench.set_ready(!last);
         bench.run_to_idle();
-        bench.say_ready(last);
+        bench.set_ready(last);
         bench.file("a.yaml", CLUSTER);
         bench.run_to_idle();
         assert!(!bench.has_rule("cali"));
@@ -185,10 +185,10 @@ fn a_flag_that_flips_before_the_datastore_is_in_sync_counts_as_it_stands_then() 
 #[test]
 fn after_the_flag_was_false_a_resync_is_waited_for() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     bench.feed.begin_resync().unwrap();
-    bench.say_ready(true);
+    bench.set_ready(true);
     bench.run_to_idle();
     // The source has not yet sent the cluster and its policies.
     bench.assert_not_ready(NOT_READY);
@@ -206,7 +206,7 @@ fn after_the_flag_was_false_a_resync_is_waited_for() {
 fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
     let mut bench = Bench::enforcing(80);
     bench.feed.begin_resync().unwrap();
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
     // At the end of a resync, objects that were not sent are deleted; these deletions are held
@@ -220,13 +220,13 @@ fn a_flag_that_goes_false_in_a_resync_holds_at_once() {
 #[test]
 fn a_parameter_that_changes_while_the_flag_is_false_waits_too() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
                  {defaultEndpointToHostAction: Accept}\n";
     bench.file("felix.yaml", felix);
     assert!(bench.run_until_idle().is_none());
-    bench.say_ready(true);
+    bench.set_ready(true);
     let Some(SessionEnd::Reconfigured(update)) = bench.run_until_idle() else { panic!("no new session") };
     assert_eq!(&*update.global["DefaultEndpointToHostAction"], "Accept");
 }
@@ -234,7 +234,7 @@ fn a_parameter_that_changes_while_the_flag_is_false_waits_too() {
 #[test]
 fn an_unavailable_datastore_does_not_end_the_hold() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.feed.unavailable("away").unwrap();
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
@@ -247,17 +247,17 @@ fn an_unavailable_datastore_does_not_end_the_hold() {
 #[test]
 fn time_spent_waiting_for_the_flag_is_not_taken_for_slowness() {
     let mut bench = Bench::enforcing(80);
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.run_to_idle();
     let count = bench.metrics.lock().main_loop.event_to_kernel.count();
     bench.file("b.yaml", &policy(81));
     bench.run_to_idle();
-    bench.say_ready(true);
+    bench.set_ready(true);
     bench.run_to_idle();
     assert!(bench.has_rule(&dport(81)));
-    let told = bench.metrics.lock().main_loop.event_to_kernel.count() - count;
+    let counted = bench.metrics.lock().main_loop.event_to_kernel.count() - count;
     // The end of the hold is an event itself.
-    assert!(told <= 1, "{told}");
+    assert!(counted <= 1, "{counted}");
 }
 
 /// The cluster as another node would see it.
@@ -266,7 +266,7 @@ fn elsewhere() -> String {
 }
 
 #[test]
-fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are() {
+fn an_unknown_node_keeps_its_state_and_logs_the_known_names() {
     let (lines, _guard) = tortie_telemetry::logging::capture();
     let left = Bench::enforcing(80).kernel().clone();
     let mut bench = Bench::new(&[], Unreadable::Exit);
@@ -278,10 +278,10 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
     }
     bench.in_sync();
     bench.run_to_idle();
-    let said = "nothing in the datastore names this node, `n1`: neither a node nor an endpoint; is one of `n11`, `n1x`, `n2` \
+    let expected = "nothing in the datastore names this node, `n1`: neither a node nor an endpoint; is one of `n11`, `n1x`, `n2` \
                 meant?";
-    bench.assert_not_ready(said);
-    assert_eq!(lines.containing(said).len(), 1, "{lines:?}");
+    bench.assert_not_ready(expected);
+    assert_eq!(lines.containing(expected).len(), 1, "{lines:?}");
     assert_eq!(bench.kernel().state(), left.state());
     assert_eq!(bench.kernel().writes(), tortie_dataplane::fake::Writes::default());
     // Other changes are not enforced either, and not warned of again.
@@ -294,7 +294,11 @@ fn a_node_that_nothing_names_tears_nothing_down_and_says_which_names_there_are()
     bench.file("a.yaml", CLUSTER);
     bench.run_to_idle();
     assert!(bench.is_ready() && bench.has_rule(&dport(81)), "{:?}", bench.readiness());
-    assert_eq!(lines.containing("resolved: nothing in the datastore names").len(), 1, "{lines:?}");
+    assert_eq!(
+        lines.containing("changes are enforced again resolved=nothing in the datastore names").len(),
+        1,
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -312,7 +316,7 @@ fn input_that_cannot_be_read_may_name_the_node_and_closes_it() {
 }
 
 #[test]
-fn whatever_names_the_node_makes_it_known() {
+fn any_object_that_names_the_node_makes_it_known() {
     let calico = |kind: &str, name: &str, spec: &str| {
         format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n")
     };
@@ -336,7 +340,7 @@ fn whatever_names_the_node_makes_it_known() {
 }
 
 #[test]
-fn a_node_whose_last_endpoint_leaves_is_enforced() {
+fn removal_of_the_last_endpoint_of_a_node_is_enforced() {
     let mut bench = Bench::enforcing(80);
     bench.without_file("a.yaml");
     bench.run_to_idle();
@@ -344,14 +348,14 @@ fn a_node_whose_last_endpoint_leaves_is_enforced() {
 }
 
 #[test]
-fn an_unknown_node_of_a_datastore_that_is_not_ready_is_told_of_when_the_flag_is_true() {
+fn an_unknown_node_is_reported_once_the_datastore_is_ready() {
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", &elsewhere());
-    bench.say_ready(false);
+    bench.set_ready(false);
     bench.in_sync();
     bench.run_to_idle();
     bench.assert_not_ready(NOT_READY);
-    bench.say_ready(true);
+    bench.set_ready(true);
     bench.run_to_idle();
     bench.assert_not_ready("is `n11` meant?");
     assert!(!bench.has_rule("cali"));
@@ -375,7 +379,7 @@ fn a_changed_policy_is_a_line_with_its_name_and_the_first_sync_a_count() {
 }
 
 #[test]
-fn a_host_endpoint_that_lets_nothing_through_is_warned_of_before_it_is_applied() {
+fn a_host_endpoint_that_allows_nothing_is_warned_of_before_it_is_applied() {
     let (lines, _guard) = tortie_telemetry::logging::capture();
     let mut bench = Bench::new(&[], Unreadable::Exit);
     let endpoint = "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: eth}\nspec: {node: n1, \
@@ -383,8 +387,8 @@ fn a_host_endpoint_that_lets_nothing_through_is_warned_of_before_it_is_applied()
     bench.file("a.yaml", endpoint);
     bench.in_sync();
     bench.run_to_idle();
-    let said = lines.containing("host endpoint eth: no policy allows anything");
-    assert!(said.len() == 1 && said[0].contains("interface eth0") && said[0].contains("WARN"), "{lines:?}");
+    let logged = lines.containing("host endpoint eth: no policy allows anything");
+    assert!(logged.len() == 1 && logged[0].contains("interface eth0") && logged[0].contains("WARN"), "{lines:?}");
     let all = lines.containing("");
     let place = |part: &str| all.iter().position(|line| line.contains(part)).unwrap();
     assert!(place("no policy allows anything") < place("policy is in force"), "{all:?}");

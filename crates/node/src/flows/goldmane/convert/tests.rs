@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_evaluate::{Packet, Settings};
-use tortie_flows::{Aggregator, ConnectionNews, Count, Decision, FlowId, Limits, LoggedPacket, Traffic};
+use tortie_flows::{Aggregator, ConnectionReport, Count, Decision, FlowId, Limits, LoggedPacket, Traffic};
 use tortie_model::desired::{self, DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
     HostEndpoint, HostEndpointKey, HostEndpointName, Hostname, NetworkSet, NetworkSetName, ProfileName, Rule,
@@ -92,7 +92,7 @@ fn counted_to(
     if packets > 0 {
         let count = |packets| Count { packets, bytes: packets * 100 };
         let traffic = Traffic { original: count(packets), reply: count(packets / 2) };
-        collector.on_new(&ConnectionNews { id, sent_to: None, traffic: Some(traffic) }, at(0));
+        collector.on_new(&ConnectionReport { id, sent_to: None, traffic: Some(traffic) }, at(0));
     }
     for prefix in prefixes {
         collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(prefix) }, at(0));
@@ -169,7 +169,7 @@ fn a_connection_that_is_allowed() {
 }
 
 #[test]
-fn the_end_of_a_tier_says_which_policy_brought_it_about() {
+fn the_end_of_a_tier_names_its_last_policy() {
     // The last one that is enforced, and the first one of all.
     let policies: [(PolicyKind, &str, &[RuleAction]); 4] = [
         (PolicyKind::StagedNetworkPolicy, "s1", &[RuleAction::Log]),
@@ -209,7 +209,7 @@ fn the_end_of_a_tier_says_which_policy_brought_it_about() {
 }
 
 #[test]
-fn what_profiles_say_has_no_tier_and_comes_last() {
+fn profile_hits_have_no_tier_and_come_last() {
     let policies: [(PolicyKind, &str, &[RuleAction]); 1] = [(PolicyKind::NetworkPolicy, "db", &[RuleAction::NextTier])];
     let mut collector = collector(&policies);
     let passed = rule_prefix(Verdict::Pass, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/db");
@@ -226,12 +226,12 @@ fn what_profiles_say_has_no_tier_and_comes_last() {
         verdict: Verdict::Allow,
         decided_by: DecidedBy::ProfileRule { profile: ProfileName::new("kns.shop"), index: 3 },
     };
-    let told = policy_hit(&named, |_| None).unwrap();
-    assert_eq!((&*told.name, told.rule_index, told.action()), ("kns.shop", 3, Action::Allow));
+    let hit = policy_hit(&named, |_| None).unwrap();
+    assert_eq!((&*hit.name, hit.rule_index, hit.action()), ("kns.shop", 3, Action::Allow));
 }
 
 #[test]
-fn host_endpoints_report_what_comes_to_their_node() {
+fn host_endpoints_report_flows_to_their_node() {
     const NODE: &str = "192.0.2.1";
     let mut collector = collector(&[]);
     let ids: Arc<[PolicyId]> = [policy_id(PolicyKind::NetworkPolicy, "hosts")].into();

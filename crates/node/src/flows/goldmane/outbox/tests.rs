@@ -40,7 +40,7 @@ fn so_many_that_were_received_are_kept() {
 }
 
 #[test]
-fn what_nobody_wants_is_forgotten() {
+fn flows_without_a_receiver_are_dropped() {
     let outbox = SharedOutbox::default();
     outbox.push([flow(1)].into_iter());
     outbox.set_wanted(false);
@@ -79,7 +79,7 @@ proptest! {
     fn nothing_is_lost_between_connections(steps in prop::collection::vec(step(), 0..120)) {
         let mut outbox = Outbox::default();
         let mut now = Instant::now();
-        let (mut pushed, mut on_its_way) = (0, None);
+        let (mut pushed, mut in_flight) = (0, None);
         let mut received: Vec<(usize, Instant)> = Vec::new();
         for step in steps {
             match step {
@@ -88,18 +88,18 @@ proptest! {
                     pushed += 1;
                 }
                 // One at a time.
-                Step::Next if on_its_way.is_none() => on_its_way = outbox.next(now).map(|flow| number(&flow)),
+                Step::Next if in_flight.is_none() => in_flight = outbox.next(now).map(|flow| number(&flow)),
                 Step::Next => {}
                 Step::Received => {
                     outbox.received(now);
-                    if let Some(number) = on_its_way.take().filter(|n| received.iter().all(|(known, _)| known != n)) {
+                    if let Some(number) = in_flight.take().filter(|n| received.iter().all(|(known, _)| known != n)) {
                         received.push((number, now));
                     }
                 }
                 Step::Wait(secs) => now += Duration::from_secs(secs),
                 Step::BeginAgain => {
                     outbox.begin_again();
-                    on_its_way = None;
+                    in_flight = None;
                     let kept = received.iter().filter(|(_, at)| *at + KEPT > now).map(|(number, _)| *number);
                     let new = (0..pushed).filter(|number| received.iter().all(|(known, _)| known != number));
                     let expected: Vec<usize> = kept.chain(new.clone()).collect();

@@ -7,7 +7,7 @@ use tortie_model::RuleAction;
 use tortie_model::desired::DesiredUpdate;
 
 use crate::policysync::fixture::{delta, endpoint, pod, policy, set};
-use crate::policysync::state::{ClientId, Limits, State, Taken};
+use crate::policysync::state::{ClientId, ClientOutput, Limits, State};
 
 const MEMBERS: u32 = 250_000;
 const CLIENTS: u64 = 100;
@@ -19,10 +19,10 @@ fn per_round(mut round: impl FnMut(u32)) -> Duration {
     begin.elapsed() / ROUNDS
 }
 
-fn told(state: &mut State, clients: impl Iterator<Item = u64>) -> usize {
+fn send_all(state: &mut State, clients: impl Iterator<Item = u64>) -> usize {
     let mut count = 0;
     for client in clients {
-        while let Taken::Messages(messages) = state.take(ClientId(client)) {
+        while let ClientOutput::Messages(messages) = state.take(ClientId(client)) {
             count += black_box(messages.iter().filter_map(|message| tortie_protocol::encode(message, 0)).count());
         }
     }
@@ -52,25 +52,25 @@ fn a_large_set() {
     for client in 0..CLIENTS {
         state.join(ClientId(client), pod(&format!("small-{client}")));
     }
-    told(&mut state, 0..CLIENTS);
+    send_all(&mut state, 0..CLIENTS);
     let took = per_round(|round| {
         state.on_update(change(ROUNDS + round));
-        assert_eq!(told(&mut state, 0..CLIENTS), 0);
+        assert_eq!(send_all(&mut state, 0..CLIENTS), 0);
     });
     println!("the same beside {CLIENTS} clients of other sets: {took:?}");
     (0..CLIENTS).for_each(|client| state.leave(ClientId(client)));
 
     let begin = Instant::now();
     state.join(ClientId(0), pod("large-0"));
-    told(&mut state, 0..1);
+    send_all(&mut state, 0..1);
     println!("a client that begins: {:?}", begin.elapsed());
     for client in 1..CLIENTS {
         state.join(ClientId(client), pod(&format!("large-{client}")));
     }
-    told(&mut state, 0..CLIENTS);
+    send_all(&mut state, 0..CLIENTS);
     let took = per_round(|round| {
         state.on_update(change(2 * ROUNDS + round));
-        assert_eq!(told(&mut state, 0..CLIENTS), usize::try_from(CLIENTS).unwrap());
+        assert_eq!(send_all(&mut state, 0..CLIENTS), usize::try_from(CLIENTS).unwrap());
     });
     println!("a change that {CLIENTS} clients are sent: {took:?}");
 }

@@ -83,23 +83,23 @@ impl World {
             }
         }
         for (at, value) in new.policies.iter().enumerate().filter(|(at, value)| self.policies[*at] != **value) {
-            let told = |(sets, is_allowed): &(_, bool)| {
+            let update_of = |(sets, is_allowed): &(_, bool)| {
                 policy(
                     POLICIES[at],
                     &names(&SETS, sets),
                     if *is_allowed { RuleAction::Allow } else { RuleAction::Deny },
                 )
             };
-            updates.extend(value.as_ref().map(told));
+            updates.extend(value.as_ref().map(update_of));
         }
         for (at, value) in new.profiles.iter().enumerate().filter(|(at, value)| self.profiles[*at] != **value) {
             updates.extend(value.as_ref().map(|sets| profile(PROFILES[at], &names(&SETS, sets))));
         }
         for (at, value) in new.pods.iter().enumerate().filter(|(at, value)| self.pods[*at] != **value) {
-            let told = |(policies, profiles): &(_, _)| {
+            let update_of = |(policies, profiles): &(_, _)| {
                 endpoint(PODS[at], &names(&POLICIES, policies), &names(&PROFILES, profiles))
             };
-            updates.extend(value.as_ref().map(told));
+            updates.extend(value.as_ref().map(update_of));
         }
         for (at, name) in NAMES.into_iter().enumerate() {
             let accounts = new.accounts[at].filter(|value| self.accounts[at] != Some(*value));
@@ -245,7 +245,7 @@ impl Replica {
     }
 
     /// Removes the objects of one world that are missing in another one, which was sent again.
-    pub(super) fn forget(&mut self, old: &World, new: &World) {
+    pub(super) fn remove_missing(&mut self, old: &World, new: &World) {
         old.removals_to(new).iter().for_each(|update| self.apply_unchecked(update));
     }
 }

@@ -1,0 +1,268 @@
+//! Endpoints on the way of a connection, by the places of its ends.
+#![allow(clippy::unwrap_used, reason = "an unexpected value fails the test")]
+
+use std::net::IpAddr;
+
+use tortie_analysis::trace::{Cluster, Connection, EnforcementPoint, Place, TraceError};
+use tortie_calc::GraphConfig;
+use tortie_datastore::{DirState, FileContent};
+use tortie_evaluate::{DecidedBy, EndpointToHost, Layer, Packet, Settings, Verdict};
+use tortie_model::{Direction, Update};
+use tortie_resources::manifest::Options;
+
+const CLUSTER: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {team: shop}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.1.2}, {ip: "fd00::1:2"}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: cache, labels: {app: cache}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.1.3}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: db, labels: {app: db}}
+spec: {nodeName: n2, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.2.2}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, annotations: {projectcalico.org/IPv4Address: 192.168.0.1/24, projectcalico.org/IPv4VXLANTunnelAddr: 10.0.1.0}}
+spec: {podCIDRs: [10.0.1.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, annotations: {projectcalico.org/IPv4Address: 192.168.0.2/24}}
+spec: {podCIDRs: [10.0.2.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}
+"#;
+
+fn host_endpoint(node: &str, name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {{name: {name}, labels: {{host: {node}}}}}\n\
+         spec: {{node: {node}, {spec}}}\n"
+    )
+}
+
+fn global_policy(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+    )
+}
+
+fn cluster_with(settings: Settings, more: &str) -> Cluster {
+    let mut directory = DirState::new(Options::default());
+    let mut cluster = Cluster::new(GraphConfig::new("any".into()), settings);
+    directory.take_updates().into_iter().for_each(|update| cluster.apply(update));
+    let text = format!("{CLUSTER}{more}");
+    for update in directory.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(&text))) {
+        cluster.apply(update);
+    }
+    assert_eq!(directory.problems().collect::<Vec<_>>(), []);
+    cluster
+}
+
+fn ask(cluster: &mut Cluster, from: &str, to: &str, port: u16) -> Result<Connection, TraceError> {
+    let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+    let packet = Packet::tcp((from, 40000), (to, port)).unwrap();
+    cluster.connection(&cluster.place_of(from), &cluster.place_of(to), &packet)
+}
+
+/// Returns each leg as `node endpoint direction verdict`, in order.
+fn way(connection: &Connection) -> Vec<String> {
+    let leg = |leg: &tortie_analysis::trace::Leg| {
+        let direction = if leg.direction == Direction::Ingress { "in" } else { "out" };
+        format!("{} {} {direction} {:?}", leg.node, leg.at, leg.verdict())
+    };
+    connection.legs.iter().map(leg).collect()
+}
+
+const WEB: &str = "10.0.1.2";
+const CACHE: &str = "10.0.1.3";
+const DB: &str = "10.0.2.2";
+const N1: &str = "192.168.0.1";
+const N2: &str = "192.168.0.2";
+const OUTSIDE: &str = "203.0.113.9";
+
+#[test]
+fn addresses_belong_to_pods_nodes_and_tunnels_or_are_outside() {
+    let cluster = cluster_with(Settings::default(), "");
+    let place = |address: &str| cluster.place_of(address.parse().unwrap());
+    assert!(matches!(place("fd00::1:2"), Place::Workload(key) if key.workload() == "shop/web"));
+    assert_eq!(place(N1), Place::Node("n1".into()));
+    assert_eq!(place("10.0.1.0"), Place::Node("n1".into()));
+    assert_eq!(place(OUTSIDE), Place::Outside);
+    let mut names: Vec<_> = cluster.workload_names().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["shop/cache", "shop/db", "shop/web"]);
+    assert_eq!(cluster.workloads_named("shop/nobody"), []);
+}
+
+#[test]
+fn without_host_endpoints_only_workload_policies_are_evaluated() {
+    let mut cluster = cluster_with(Settings::default(), "");
+    for (from, to, expected) in [
+        (WEB, CACHE, &["n1 shop/web out Allow", "n1 shop/cache in Allow"][..]),
+        (WEB, DB, &["n1 shop/web out Allow", "n2 shop/db in Allow"]),
+        (WEB, WEB, &[]),
+        (WEB, N2, &["n1 shop/web out Allow"]),
+        (WEB, OUTSIDE, &["n1 shop/web out Allow"]),
+        (N1, WEB, &[]),
+        (N1, DB, &["n2 shop/db in Allow"]),
+        (N1, N1, &[]),
+        (N1, N2, &[]),
+        (OUTSIDE, DB, &["n2 shop/db in Allow"]),
+        (OUTSIDE, N1, &[]),
+    ] {
+        let connection = ask(&mut cluster, from, to, 80).unwrap();
+        assert_eq!(
+            (way(&connection), connection.verdict()),
+            (expected.iter().map(ToString::to_string).collect(), Verdict::Allow),
+            "{from} {to}"
+        );
+    }
+    assert_eq!(ask(&mut cluster, OUTSIDE, "203.0.113.8", 80), Err(TraceError::BothOutside));
+}
+
+#[test]
+fn a_workload_and_its_own_node() {
+    for (action, expected) in [
+        (EndpointToHost::Deny, Verdict::Deny),
+        (EndpointToHost::Allow, Verdict::Allow),
+        (EndpointToHost::Undecided, Verdict::Undecided),
+    ] {
+        let settings = Settings { endpoint_to_host: action, ..Settings::default() };
+        let mut cluster = cluster_with(settings, &host_endpoint("n1", "any", "interfaceName: \"*\""));
+        let connection = ask(&mut cluster, WEB, N1, 80).unwrap();
+        assert_eq!(way(&connection), [format!("n1 shop/web to its node out {expected:?}")]);
+        assert_eq!(connection.verdict(), expected);
+    }
+}
+
+/// Returns a cluster with host endpoints of both nodes for all interfaces, and a policy for
+/// forwarded traffic.
+fn with_forward_policy(action: &str) -> Cluster {
+    let endpoints =
+        ["n1", "n2"].map(|node| host_endpoint(node, &format!("{node}-all"), "interfaceName: \"*\"")).concat();
+    let rule = format!("applyOnForward: true, ingress: [{{action: {action}}}], egress: [{{action: {action}}}]");
+    let policy = global_policy("hosts", &format!("selector: has(host), {rule}"));
+    cluster_with(Settings::default(), &(endpoints + &policy))
+}
+
+#[test]
+fn host_endpoints_of_all_interfaces_see_packets_forwarded_between_nodes() {
+    let mut cluster = with_forward_policy("Deny");
+    let connection = ask(&mut cluster, WEB, DB, 80).unwrap();
+    let expected = [
+        "n1 shop/web out Allow",
+        "n1 host endpoint n1-all (forwarded) out Deny",
+        "n2 host endpoint n2-all (before connection tracking) in Undecided",
+        "n2 host endpoint n2-all (before destination NAT) in Undecided",
+        "n2 host endpoint n2-all (forwarded) in Deny",
+        "n2 shop/db in Allow",
+    ];
+    assert_eq!(way(&connection), expected);
+    assert_eq!(connection.verdict(), Verdict::Deny);
+    let denied = connection.denied_by().unwrap();
+    assert!(matches!(&denied.at, EnforcementPoint::Host(name, Layer::Forward) if name.to_string() == "n1-all"));
+    assert!(matches!(&denied.explanation.answer.decided_by, DecidedBy::PolicyRule { index: 0, .. }));
+    assert_eq!(ask(&mut cluster, WEB, CACHE, 80).unwrap().verdict(), Verdict::Allow, "within a node they see nothing");
+    assert_eq!(
+        ask(&mut cluster, N1, WEB, 80).unwrap().verdict(),
+        Verdict::Allow,
+        "nor what a node sends to its workload"
+    );
+    assert_eq!(ask(&mut cluster, OUTSIDE, N2, 80).unwrap().verdict(), Verdict::Deny);
+    assert_eq!(ask(&mut cluster, N1, OUTSIDE, 80).unwrap().verdict(), Verdict::Deny);
+    assert_eq!(ask(&mut with_forward_policy("Allow"), WEB, DB, 80).unwrap().verdict(), Verdict::Allow);
+}
+
+#[test]
+fn the_host_endpoint_that_expects_the_address_is_evaluated() {
+    let endpoints = [
+        host_endpoint("n2", "eth0", "interfaceName: eth0, expectedIPs: [192.168.0.2]"),
+        host_endpoint("n2", "eth1", "interfaceName: eth1"),
+    ];
+    let policy = global_policy(
+        "ssh",
+        "selector: has(host), ingress: [{action: Allow, protocol: TCP, destination: {ports: [22]}}]",
+    );
+    let mut cluster = cluster_with(Settings::default(), &(endpoints.concat() + &policy));
+    let expected = [
+        "n2 host endpoint eth0 (before connection tracking) in Undecided",
+        "n2 host endpoint eth0 (before destination NAT) in Undecided",
+        "n2 host endpoint eth0 in Allow",
+    ];
+    assert_eq!(way(&ask(&mut cluster, OUTSIDE, N2, 22).unwrap()), expected);
+    assert_eq!(ask(&mut cluster, OUTSIDE, N2, 23).unwrap().verdict(), Verdict::Deny);
+    // The interface by which the packet reaches the workload is unknown: both host endpoints are
+    // evaluated.
+    let to_workload = way(&ask(&mut cluster, OUTSIDE, DB, 23).unwrap());
+    assert_eq!(to_workload.iter().filter(|leg| leg.contains("(forwarded)")).count(), 2, "{to_workload:?}");
+    assert_eq!(way(&ask(&mut cluster, WEB, DB, 23).unwrap()).len(), 2, "tunnels are not looked into");
+}
+
+#[test]
+fn packets_allowed_by_untracked_policy_skip_other_host_policies() {
+    let endpoint = host_endpoint("n2", "all", "interfaceName: \"*\"");
+    let untracked = |action: &str| {
+        let rule = format!("ingress: [{{action: {action}, protocol: TCP, destination: {{ports: [53]}}}}]");
+        global_policy("untracked", &format!("selector: has(host), doNotTrack: true, applyOnForward: true, {rule}"))
+    };
+    let closed = global_policy("closed", "selector: has(host), types: [Ingress]");
+    let mut cluster = cluster_with(Settings::default(), &(endpoint.clone() + &untracked("Allow") + &closed));
+    assert_eq!(
+        way(&ask(&mut cluster, OUTSIDE, N2, 53).unwrap()),
+        ["n2 host endpoint all (before connection tracking) in Allow"]
+    );
+    assert_eq!(ask(&mut cluster, OUTSIDE, N2, 54).unwrap().verdict(), Verdict::Deny);
+    let mut cluster = cluster_with(Settings::default(), &(endpoint + &untracked("Deny")));
+    assert_eq!(
+        way(&ask(&mut cluster, OUTSIDE, DB, 53).unwrap())[0],
+        "n2 host endpoint all (before connection tracking) in Deny"
+    );
+}
+
+#[test]
+fn a_cluster_that_changes_answers_as_a_new_one() {
+    let policy = |action: &str| {
+        let rule = format!("ingress: [{{action: {action}, source: {{selector: app == 'web'}}}}]");
+        global_policy("db", &format!("selector: app == 'db', {rule}"))
+    };
+    let mut cluster = cluster_with(Settings::default(), "");
+    assert_eq!(ask(&mut cluster, CACHE, DB, 80).unwrap().verdict(), Verdict::Allow);
+    let mut last = Vec::new();
+    for (more, web, cache) in [
+        (policy("Allow"), Verdict::Allow, Verdict::Deny),
+        (policy("Deny"), Verdict::Deny, Verdict::Deny),
+        (String::new(), Verdict::Allow, Verdict::Allow),
+    ] {
+        let now: Vec<Update> = cluster_with(Settings::default(), &more).objects().cloned().collect();
+        let is_gone = |update: &&Update| !now.iter().any(|other| other.key() == update.key());
+        for gone in last.iter().filter(is_gone).map(Update::key).map(Update::delete).collect::<Vec<_>>() {
+            cluster.apply(gone);
+        }
+        now.iter().for_each(|update| cluster.apply(update.clone()));
+        last = now;
+        assert_eq!(ask(&mut cluster, WEB, DB, 80).unwrap().verdict(), web, "{more}");
+        assert_eq!(ask(&mut cluster, CACHE, DB, 80).unwrap().verdict(), cache, "{more}");
+    }
+    // A deleted object has no place any more.
+    let (db, web) = (cluster.place_of(DB.parse().unwrap()), cluster.place_of(WEB.parse().unwrap()));
+    let Place::Workload(key) = &db else { panic!("{db:?}") };
+    cluster.apply(Update::WorkloadEndpoint(key.clone(), None));
+    assert_eq!(cluster.place_of(DB.parse().unwrap()), Place::Outside);
+    assert_eq!(cluster.workloads_named("shop/db"), []);
+    let packet = Packet::tcp((WEB.parse().unwrap(), 1), (DB.parse().unwrap(), 2)).unwrap();
+    assert!(matches!(cluster.connection(&web, &db, &packet), Err(TraceError::Missing(_))));
+    assert!(matches!(cluster.connection(&db, &db, &packet), Err(TraceError::Missing(_))));
+}

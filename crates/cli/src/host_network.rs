@@ -1,0 +1,107 @@
+//! Pods that use the network of their node. They have no endpoint.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde_json::Value;
+#[cfg(feature = "kubernetes")]
+use tortie_datastore::kubernetes::{ApiResource, Client};
+use tortie_datastore::{DirAccess, manifest_texts};
+use tortie_model::{Hostname, Interner, parse_address};
+use tortie_resources::manifest::{Format, Options, read_written};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HostNetworkPod {
+    pub(super) node: Hostname,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// The pods are read at the first question about one.
+pub(super) struct HostNetworkPods {
+    place: Place,
+    known: OnceCell<BTreeMap<String, HostNetworkPod>>,
+}
+
+pub(super) enum Place {
+    Directory(PathBuf, DirAccess),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Client),
+    Nowhere,
+}
+
+impl HostNetworkPods {
+    pub(super) fn at(place: Place) -> Self {
+        Self { place, known: OnceCell::new() }
+    }
+
+    /// Returns a pod by namespace and name, `namespace/name`.
+    pub(super) fn find(&self, name: &str) -> Option<HostNetworkPod> {
+        match &self.place {
+            Place::Directory(root, access) => {
+                self.known.get_or_init(|| of_directory(root.clone(), *access)).get(name).cloned()
+            }
+            #[cfg(feature = "kubernetes")]
+            Place::Kubernetes(client) => {
+                let (namespace, name) = name.split_once('/')?;
+                of_pod(&client.get(ApiResource::PODS, namespace, name).ok()?)
+            }
+            Place::Nowhere => None,
+        }
+    }
+}
+
+fn of_directory(root: PathBuf, access: DirAccess) -> BTreeMap<String, HostNetworkPod> {
+    let mut found = BTreeMap::new();
+    for (file, text) in manifest_texts(&root, access).unwrap_or_default() {
+        if !text.contains("hostNetwork") {
+            continue;
+        }
+        let (_, objects) = read_written(&text, Format::of(&file), &Options::default(), &mut Interner::new());
+        for object in objects.iter().filter(|object| object.get("kind").and_then(Value::as_str) == Some("Pod")) {
+            let field = |name: &str| object.pointer(&format!("/metadata/{name}")).and_then(Value::as_str);
+            if let (Some(name), Some(pod)) = (field("name"), of_pod(object)) {
+                found.insert(format!("{}/{name}", field("namespace").unwrap_or("default")), pod);
+            }
+        }
+    }
+    found
+}
+
+/// Returns `None` for a pod with an own network, without a node, or that has ended.
+fn of_pod(pod: &Value) -> Option<HostNetworkPod> {
+    let is_in_host_network = pod.pointer("/spec/hostNetwork").and_then(Value::as_bool) == Some(true);
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty())?;
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str);
+    if !is_in_host_network || matches!(phase, Some("Succeeded" | "Failed")) {
+        return None;
+    }
+    let listed = pod.pointer("/status/podIPs").and_then(Value::as_array).into_iter().flatten();
+    let listed = listed.filter_map(|address| address.get("ip")?.as_str());
+    let texts = listed.chain(pod.pointer("/status/podIP").and_then(Value::as_str));
+    Some(HostNetworkPod { node: Hostname::new(node), addresses: texts.filter_map(parse_address).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_pods_in_the_network_of_a_node_are_found() {
+        let pod = |spec: Value, phase: &str| {
+            of_pod(
+                &json!({"spec": spec, "status": {"phase": phase, "podIPs": [{"ip": "192.0.2.2"}, {"ip": "fd00::2"}]}}),
+            )
+        };
+        let in_network = json!({"hostNetwork": true, "nodeName": "n2"});
+        let found = pod(in_network.clone(), "Running").unwrap();
+        assert_eq!(found.node, Hostname::new("n2"));
+        assert_eq!(found.addresses, ["192.0.2.2", "fd00::2"].map(|address| address.parse::<IpAddr>().unwrap()));
+        assert_eq!(pod(in_network, "Succeeded"), None);
+        assert_eq!(pod(json!({"hostNetwork": false, "nodeName": "n2"}), "Running"), None);
+        assert_eq!(pod(json!({"hostNetwork": true}), "Pending"), None);
+    }
+}
