@@ -108,7 +108,7 @@ fn main() {
     let updates = cluster(pods, deployments);
     println!("{pods} pods, {deployments} policies; ms of processor time");
     let graph = || GraphConfig::new("any".into());
-    if arguments.want("map") {
+    if arguments.selects("map") {
         let mut stopwatch = Stopwatch::start();
         let found = map(&updates, &MapOptions::new(graph(), Settings::default())).expect("it can be calculated");
         stopwatch.done("map");
@@ -127,7 +127,7 @@ fn main() {
         );
         assert!(!found.edges.is_empty());
     }
-    if arguments.want("plan") {
+    if arguments.selects("plan") {
         let change = vec![policy(7, 8081)];
         let options = PlanOptions::new(graph(), Settings::default());
         let mut stopwatch = Stopwatch::start();

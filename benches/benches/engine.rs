@@ -16,7 +16,7 @@ fn main() {
     let arguments = Arguments::read(std::env::args(), 15);
     if arguments.test {
         for scenario in small_scenarios() {
-            Measured::of(&scenario, 1);
+            Measurement::of(&scenario, 1);
             println!("{}: as many messages, sets, members and references as there should be", scenario.name);
         }
         return;
@@ -25,15 +25,15 @@ fn main() {
     let more = if arguments.table { ["", ""] } else { [" median ms | parts, ms | of the floor, ms |", "---|---|---|"] };
     println!("{}\n|---|---|---|---|---|---|---|---|{}", more[0], more[1]);
     for (name, build) in scenarios() {
-        if arguments.want(name) {
-            let measured = Measured::of(&build(name), arguments.runs);
+        if arguments.selects(name) {
+            let measured = Measurement::of(&build(name), arguments.runs);
             let more = if arguments.table { String::new() } else { measured.details() };
             println!("{}{more}", measured.row());
         }
     }
 }
 
-struct Measured {
+struct Measurement {
     name: String,
     original: String,
     effort: Effort,
@@ -41,7 +41,7 @@ struct Measured {
     floor: Vec<Timing>,
 }
 
-impl Measured {
+impl Measurement {
     /// Runs engine and floor in turn, this many times.
     fn of(scenario: &Scenario, runs: usize) -> Self {
         let (mut engine, mut floors) = (Vec::new(), Vec::new());

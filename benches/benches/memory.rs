@@ -68,7 +68,7 @@ fn measure(scenario: Scenario) -> String {
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let original = original
         .map_or_else(|| "– | –".into(), |o| format!("{:.1} | {:.2}", o.heap_mib, mib(with_values) / o.heap_mib));
-    let each = unit.map_or_else(|| "–".into(), |(what, number)| format!("{} B, {what}", alone / number as usize));
+    let each = unit.map_or_else(|| "–".into(), |(items, number)| format!("{} B, {items}", alone / number as usize));
     let [alone, with_values, peak] = [alone, with_values, peak].map(mib);
     format!("| {name} | {alone:.1} | {with_values:.1} | {peak:.1} | {allocations} | {original} | {each} |")
 }

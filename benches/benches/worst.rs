@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut too_slow = Vec::new();
     for (name, build) in worst_cases() {
-        if arguments.want(name) {
+        if arguments.selects(name) {
             let (row, is_within) = measure(&build(name), arguments.runs);
             println!("{row}");
             too_slow.extend((!is_within).then_some(name));
@@ -51,8 +51,8 @@ fn measure(scenario: &Scenario, runs: usize) -> (String, bool) {
         efforts = Some((outcome.effort, outcome.effort_in_the_end()));
     }
     let is_later = |part: &str| LATER_PARTS.contains(&part);
-    let min = |is_wanted: &dyn Fn(&str) -> bool| {
-        timings.iter().map(|timing: &Timing| timing.millis_of(is_wanted)).min_by(f64::total_cmp).unwrap_or_default()
+    let min = |is_selected: &dyn Fn(&str) -> bool| {
+        timings.iter().map(|timing: &Timing| timing.millis_of(is_selected)).min_by(f64::total_cmp).unwrap_or_default()
     };
     let (load, changes) = (min(&|part| !is_later(part)), min(&is_later));
     let at_most = scenario.bounds.map_or([f64::INFINITY; 2], |bounds| [bounds.load, bounds.changes]);

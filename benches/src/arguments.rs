@@ -32,7 +32,7 @@ impl Arguments {
 
     /// Reports whether this scenario is selected; all are if no name is given.
     #[must_use]
-    pub fn want(&self, name: &str) -> bool {
+    pub fn selects(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|part| name.contains(&**part))
     }
 }

@@ -56,9 +56,9 @@ pub struct Stored {
 /// Stores the feeds, then the changes.
 pub fn floor(input: Input, observer: &mut impl Observer) -> Floor {
     let mut floor = Floor::default();
-    for (what, updates) in input.feeds {
+    for (part, updates) in input.feeds {
         floor.store(updates);
-        observer.done(what);
+        observer.done(part);
     }
     if !input.changes.is_empty() {
         floor.store(input.changes);
@@ -80,17 +80,17 @@ impl Floor {
     }
 
     fn store(&mut self, updates: Vec<Update>) {
-        let mut places = Vec::with_capacity(updates.len());
+        let mut indices = Vec::with_capacity(updates.len());
         for update in updates {
             if update.exists() {
-                places.push(self.store_object(update));
+                indices.push(self.store_object(update));
             } else {
                 self.remove_object(&update);
             }
         }
-        for &place in &places {
+        for &index in &indices {
             let Self { objects, shapes, texts, values, .. } = self;
-            if let Some(labels) = objects[place as usize].as_ref().and_then(labels)
+            if let Some(labels) = objects[index as usize].as_ref().and_then(labels)
                 && let Some(shape) = labels.shape()
             {
                 let names = || shape.keys().iter().map(|key| texts.id(key.as_bytes())).collect();
@@ -99,7 +99,7 @@ impl Floor {
                     .extend((0..labels.len()).filter_map(|at| labels.value_bytes_at(at)).map(|value| texts.id(value)));
             }
         }
-        for &place in &places {
+        for &index in &indices {
             let Self { hasher, objects, addresses, nets, .. } = self;
             let store = |net: Cidr| {
                 let at = addresses.find_or_insert(hasher.hash_one(net.bits()), nets.len(), |at| nets[at] == net);
@@ -107,39 +107,39 @@ impl Floor {
                     nets.push(net);
                 }
             };
-            for_each_address(objects[place as usize].as_ref(), store);
+            for_each_address(objects[index as usize].as_ref(), store);
         }
     }
 
     fn store_object(&mut self, update: Update) -> u32 {
         let hash = self.hash(&update);
         let objects = &self.objects;
-        let is_it = |place: usize| objects[place].as_ref().is_some_and(|object| have_same_key(object, &update));
-        let place = self.keys.find_or_insert(hash, objects.len(), is_it);
-        if place == objects.len() {
+        let is_it = |index: usize| objects[index].as_ref().is_some_and(|object| have_same_key(object, &update));
+        let index = self.keys.find_or_insert(hash, objects.len(), is_it);
+        if index == objects.len() {
             self.objects.push(Some(update));
         } else {
-            self.forget_addresses(place);
-            self.objects[place] = Some(update);
+            self.remove_addresses(index);
+            self.objects[index] = Some(update);
         }
-        table::place(place)
+        table::to_u32(index)
     }
 
     fn remove_object(&mut self, update: &Update) {
         let (hash, objects) = (self.hash(update), &self.objects);
-        let is_it = |place: usize| objects[place].as_ref().is_some_and(|object| have_same_key(object, update));
-        if let Some(place) = self.keys.remove(hash, is_it) {
-            self.forget_addresses(place);
-            self.objects[place] = None;
+        let is_it = |index: usize| objects[index].as_ref().is_some_and(|object| have_same_key(object, update));
+        if let Some(index) = self.keys.remove(hash, is_it) {
+            self.remove_addresses(index);
+            self.objects[index] = None;
         }
     }
 
-    fn forget_addresses(&mut self, place: usize) {
+    fn remove_addresses(&mut self, index: usize) {
         let Self { hasher, objects, addresses, nets, .. } = self;
-        let forget = |net: Cidr| {
+        let remove = |net: Cidr| {
             addresses.remove(hasher.hash_one(net.bits()), |at| nets[at] == net);
         };
-        for_each_address(objects[place].as_ref(), forget);
+        for_each_address(objects[index].as_ref(), remove);
     }
 
     fn hash(&self, update: &Update) -> u64 {
@@ -200,9 +200,9 @@ impl Interner {
         let id = ids.find_or_insert(hasher.hash_one(text), ends.len(), |id| nth(id) == text);
         if id == ends.len() {
             bytes.extend_from_slice(text);
-            ends.push(table::place(bytes.len()));
+            ends.push(table::to_u32(bytes.len()));
         }
-        table::place(id)
+        table::to_u32(id)
     }
 }
 

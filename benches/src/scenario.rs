@@ -70,7 +70,7 @@ pub struct Scenario {
 /// Observer of a run, called with the name of each completed part.
 pub trait Observer {
     /// Called at the end of a part of the run.
-    fn done(&mut self, what: &'static str);
+    fn done(&mut self, part: &'static str);
 }
 
 /// Results of a run.
@@ -128,11 +128,11 @@ pub fn run(input: Input, observer: &mut impl Observer) -> Outcome {
     config.route_source = input.route_source;
     let mut graph = Graph::new(&config);
     let mut counts = Counts::default();
-    for (what, updates) in input.feeds {
+    for (part, updates) in input.feeds {
         for update in updates {
             graph.on_update(update);
         }
-        observer.done(what);
+        observer.done(part);
     }
     graph.on_status(SyncStatus::InSync);
     let mut out = Vec::new();

@@ -143,7 +143,7 @@ pub(crate) fn tagged_endpoints(remote: u32, local: u32) -> (Vec<Update>, Vec<Upd
 
 /// Generator of endpoints, numbered across calls.
 struct Endpoints {
-    made: u32,
+    count: u32,
     interner: Interner,
     profiles: Vec<Arc<[ProfileName]>>,
 }
@@ -151,7 +151,7 @@ struct Endpoints {
 impl Default for Endpoints {
     fn default() -> Self {
         let profiles = (0..NAMESPACES).map(|namespace| [profile(namespace)].into()).collect();
-        Self { made: 0, interner: Interner::new(), profiles }
+        Self { count: 0, interner: Interner::new(), profiles }
     }
 }
 
@@ -161,13 +161,13 @@ impl Endpoints {
     }
 
     fn endpoint(&mut self, n: u32) -> Valid<WorkloadEndpoint> {
-        self.made += 1;
+        self.count += 1;
         Valid::new(WorkloadEndpoint {
             // Felix's benchmark has no interface and no validation.
-            iface: Some(format!("cali{:x}", self.made).parse().expect("an interface name")),
+            iface: Some(format!("cali{:x}", self.count).parse().expect("an interface name")),
             profiles: Arc::clone(&self.profiles[(n % NAMESPACES) as usize]),
-            ipv6_nets: [address(self.made)].into_iter().collect(),
-            labels: self.labels(self.made),
+            ipv6_nets: [address(self.count)].into_iter().collect(),
+            labels: self.labels(self.count),
             ..WorkloadEndpoint::default()
         })
         .expect("valid")

@@ -42,10 +42,10 @@ impl Stopwatch {
 }
 
 impl Observer for Stopwatch {
-    fn done(&mut self, what: &'static str) {
+    fn done(&mut self, part: &'static str) {
         let time = now();
-        if what != "count" {
-            self.parts.push((what, time - self.last));
+        if part != "count" {
+            self.parts.push((part, time - self.last));
         }
         self.last = now();
     }
@@ -60,9 +60,9 @@ impl Timing {
 
     /// Returns the total of these parts, in milliseconds.
     #[must_use]
-    pub fn millis_of(&self, is_wanted: impl Fn(&str) -> bool) -> f64 {
-        let wanted = self.parts.iter().filter(|(what, _)| is_wanted(what));
-        wanted.map(|(_, time)| *time).sum::<Duration>().as_secs_f64() * 1e3
+    pub fn millis_of(&self, is_selected: impl Fn(&str) -> bool) -> f64 {
+        let selected = self.parts.iter().filter(|(part, _)| is_selected(part));
+        selected.map(|(_, time)| *time).sum::<Duration>().as_secs_f64() * 1e3
     }
 
     /// Returns the fastest of these.
@@ -82,9 +82,9 @@ impl Timing {
 
 impl std::fmt::Display for Timing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (index, (what, time)) in self.parts.iter().enumerate() {
+        for (index, (part, time)) in self.parts.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
-            write!(f, "{comma}{what} {:.1}", time.as_secs_f64() * 1e3)?;
+            write!(f, "{comma}{part} {:.1}", time.as_secs_f64() * 1e3)?;
         }
         Ok(())
     }

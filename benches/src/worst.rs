@@ -121,8 +121,8 @@ pub(crate) fn labels_without_users(endpoints: u32) -> Scenario {
     let members = SHARES.map(|share| tagged(endpoints).filter(|(seed, _)| seed % share == 3).count());
     let locals = LOCALS as usize;
     let Update::Policy(id, _) = policy("guard", ["all()"]) else { unreachable!("a policy") };
-    let gone = vec![Update::delete(Key::Policy(id))];
-    let mut scenario = tagged_cluster(endpoints, vec![policy("guard", rules)], gone);
+    let deletions = vec![Update::delete(Key::Policy(id))];
+    let mut scenario = tagged_cluster(endpoints, vec![policy("guard", rules)], deletions);
     scenario.input.idle_flushes = 100;
     scenario.expected = Counts {
         messages: scenario.expected.messages + (SHARES.len() + 1) + (SHARES.len() + 1 + locals),

@@ -24,7 +24,7 @@ const EFFORTS: &[(&str, [(u64, usize); 2])] = &[
 ];
 
 #[test]
-fn the_worst_cases_take_no_more_than_they_must() {
+fn worst_cases_take_the_expected_effort() {
     let numbers = |effort: Effort| (effort.evaluations, effort.groups);
     let mut efforts = Vec::new();
     for scenario in small_worst_cases() {
@@ -37,7 +37,7 @@ fn the_worst_cases_take_no_more_than_they_must() {
 }
 
 #[test]
-fn scenarios_give_what_they_should() {
+fn scenarios_send_the_expected_messages() {
     for scenario in small_scenarios() {
         scenario.check(&run(scenario.input.clone(), &mut Silent));
     }

@@ -29,7 +29,7 @@ fn the_tables_name_the_benchmarks() {
 }
 
 #[test]
-fn what_happens_at_worst_is_described() {
+fn the_readme_describes_every_worst_case() {
     let (_, rest) = README.split_once("| worst case | what is loaded |").unwrap();
     let rows = rest.lines().skip(2).take_while(|line| line.starts_with('|'));
     let described: Vec<&str> = rows.map(|row| row.split('|').nth(1).unwrap().trim()).collect();

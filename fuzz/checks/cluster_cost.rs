@@ -26,11 +26,11 @@ pub(crate) fn check(data: &[u8]) {
     let cost = flush(&mut graph);
     // A few messages are sent without any object.
     assert!(cost <= text.len() + 64, "{cost} messages of {} bytes", text.len());
-    let mut told = std::collections::BTreeMap::new();
+    let mut latest = std::collections::BTreeMap::new();
     for update in &updates {
-        told.insert(update.key(), update);
+        latest.insert(update.key(), update);
     }
-    told.values().for_each(|update| graph.on_update(Update::clone(update)));
+    latest.values().for_each(|update| graph.on_update(Update::clone(update)));
     let mut again = Vec::new();
     graph.flush(&mut again);
     // As in Felix, the graph passes on each update of these.
@@ -39,7 +39,7 @@ pub(crate) fn check(data: &[u8]) {
         !matches!(update, Namespace(..) | ServiceAccount(..) | IpPool(..) | Service(..))
     });
     assert!(again.is_empty(), "what is told again costs nothing: {again:?}");
-    told.into_keys().for_each(|key| graph.on_update(Update::delete(key)));
+    latest.into_keys().for_each(|key| graph.on_update(Update::delete(key)));
     flush(&mut graph);
     assert!(graph.is_empty(), "something is left");
 }

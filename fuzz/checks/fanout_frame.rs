@@ -12,24 +12,24 @@ const LIMIT: usize = 64 * 1024;
 /// The first byte is the number of bytes that arrive at a time.
 pub(crate) fn check(data: &[u8]) {
     let Some((&step, bytes)) = data.split_first() else { return };
-    both_ways::<ToServer>(bytes, step);
-    both_ways::<ToClient>(bytes, step);
+    check_round_trip::<ToServer>(bytes, step);
+    check_round_trip::<ToClient>(bytes, step);
 }
 
-fn both_ways<M: Message + Default + PartialEq>(bytes: &[u8], step: u8) {
+fn check_round_trip<M: Message + Default + PartialEq>(bytes: &[u8], step: u8) {
     let (messages, error) = read::<M>([bytes].into_iter());
     let (piecemeal, same_error) = read::<M>(bytes.chunks(usize::from(step).max(1)));
     assert!(messages == piecemeal && error == same_error);
-    let mut written = BytesMut::new();
+    let mut encoded = BytesMut::new();
     for message in &messages {
-        written.extend_from_slice(&frame::encode(message, Compression::Fast));
+        encoded.extend_from_slice(&frame::encode(message, Compression::Fast));
     }
     // Other encodings of the same message may be slightly longer than the one that was read.
     let mut again = Vec::new();
-    while let Some(message) = frame::take::<M>(&mut written, 2 * LIMIT).expect("written frames can be read") {
+    while let Some(message) = frame::take::<M>(&mut encoded, 2 * LIMIT).expect("written frames can be read") {
         again.push(message);
     }
-    assert!(written.is_empty() && again == messages);
+    assert!(encoded.is_empty() && again == messages);
 }
 
 fn read<'a, M: Message + Default>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<M>, Option<FrameError>) {

@@ -36,7 +36,7 @@ pub(crate) fn check(data: &[u8]) {
 /// Returns the contents of a stream as text.
 fn read(stream: &[u8], step: usize) -> Vec<String> {
     let mut decoder = Decoder::new(Limits { value_bytes: 1 << 16, ..Limits::default() });
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for part in stream.chunks(step) {
         decoder.push(part);
         loop {
@@ -44,15 +44,15 @@ fn read(stream: &[u8], step: usize) -> Vec<String> {
                 Ok(Some(value)) => {
                     let (client, server) = (ClientMessage::decode(&value), ServerMessage::decode(&value));
                     assert!(client.is_err() || server.is_err(), "a message is of one side");
-                    said.push(format!("{value:?}"));
+                    output.push(format!("{value:?}"));
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    said.push(error.to_string());
-                    return said;
+                    output.push(error.to_string());
+                    return output;
                 }
             }
         }
     }
-    said
+    output
 }

@@ -26,17 +26,17 @@ pub(crate) fn check(data: &[u8]) {
 fn read(pieces: &[&[u8]]) -> Vec<String> {
     let limits = Limits { value_bytes: 1 << 14, types: TYPES, ..Limits::default() };
     let mut decoder = Decoder::new(limits);
-    let (mut said, mut length) = (Vec::new(), 0);
+    let (mut output, mut length) = (Vec::new(), 0);
     for piece in pieces {
         length += piece.len();
         decoder.push(piece);
         loop {
             match decoder.read() {
-                Ok(Some(value)) => said.push(format!("{value:?}")),
+                Ok(Some(value)) => output.push(format!("{value:?}")),
                 Ok(None) => break,
                 Err(error) => {
-                    said.push(error.to_string());
-                    return said;
+                    output.push(error.to_string());
+                    return output;
                 }
             }
         }
@@ -44,5 +44,5 @@ fn read(pieces: &[&[u8]]) -> Vec<String> {
         let limit = 4 * length + 3 * (TYPES + 1) * limits.value_bytes.min(length);
         assert!(decoder.work() <= limit, "{} bytes parsed of {length}", decoder.work());
     }
-    said
+    output
 }

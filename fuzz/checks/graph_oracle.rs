@@ -255,6 +255,8 @@ impl Choices<'_> {
                 .into_iter()
                 .map(|port| EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port })
                 .collect(),
+            not_ready: Box::default(),
+            draining: Box::default(),
         });
         Update::EndpointSlice(name, slice.map(Into::into))
     }

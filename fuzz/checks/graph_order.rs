@@ -121,30 +121,30 @@ pub(crate) fn check(data: &[u8]) {
     let overlap = if config & 1 == 0 { Overlap::Keep } else { Overlap::Suppress };
     // A limit low enough that policies are rejected, or the default.
     let policy_members = if config & 4 == 0 { GraphConfig::POLICY_MEMBERS } else { u64::from(config >> 3) % 8 };
-    let mut walked = (graph(overlap, policy_members), MockDataplane::default());
+    let mut incremental = (graph(overlap, policy_members), MockDataplane::default());
     let mut datastore: BTreeMap<Key, &Update> = BTreeMap::new();
     for &byte in history {
         match byte {
-            FLUSH => flush(&mut walked.0, &mut walked.1),
-            IN_SYNC => walked.0.on_status(SyncStatus::InSync),
+            FLUSH => flush(&mut incremental.0, &mut incremental.1),
+            IN_SYNC => incremental.0.on_status(SyncStatus::InSync),
             byte => {
                 let values = &OBJECTS[usize::from(byte) % OBJECTS.len()];
                 let key = values[0].key();
                 match values.get(usize::from(byte) / OBJECTS.len() % (values.len() + 1)) {
                     Some(update) => {
                         datastore.insert(key, update);
-                        walked.0.on_update(update.clone());
+                        incremental.0.on_update(update.clone());
                     }
                     None => {
                         datastore.remove(&key);
-                        walked.0.on_update(Update::delete(key));
+                        incremental.0.on_update(Update::delete(key));
                     }
                 }
             }
         }
     }
-    walked.0.on_status(SyncStatus::InSync);
-    flush(&mut walked.0, &mut walked.1);
+    incremental.0.on_status(SyncStatus::InSync);
+    flush(&mut incremental.0, &mut incremental.1);
 
     let mut fresh = (graph(overlap, policy_members), MockDataplane::default());
     fresh.0.on_status(SyncStatus::InSync);
@@ -152,14 +152,14 @@ pub(crate) fn check(data: &[u8]) {
         fresh.0.on_update(Update::clone(update));
     }
     flush(&mut fresh.0, &mut fresh.1);
-    assert_eq!(walked.1, fresh.1);
+    assert_eq!(incremental.1, fresh.1);
 
     for key in datastore.into_keys() {
-        walked.0.on_update(Update::delete(key));
+        incremental.0.on_update(Update::delete(key));
         if config & 2 == 0 {
-            flush(&mut walked.0, &mut walked.1);
+            flush(&mut incremental.0, &mut incremental.1);
         }
     }
-    flush(&mut walked.0, &mut walked.1);
-    assert!(walked.0.is_empty(), "something is left");
+    flush(&mut incremental.0, &mut incremental.1);
+    assert!(incremental.0.is_empty(), "something is left");
 }

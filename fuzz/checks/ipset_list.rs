@@ -40,7 +40,7 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     let spec = listing.and_then(|listing| listing.spec()).unwrap_or(SetSpec::new(SetType::HashNet));
     let mut sets = IpSets::new(family, Config::default());
     // A listing may be inconsistent, for example with ports outside its range.
-    let wanted = sets.add_or_replace(&id, spec, members.iter().copied());
+    let added = sets.add_or_replace(&id, spec, members.iter().copied());
 
     // All sets at once: the desired state stays for any output, and a failure leads to another
     // listing.
@@ -75,7 +75,7 @@ fn reconcile(family: Family, text: &[u8], piece: usize, listing: Option<Listing>
     assert!(restores <= 1);
     // The kernel lists a set once.
     let headers = text.split(|&b| b == b'\n').filter(|line| line.trim_ascii().starts_with(b"Name:")).count();
-    if headers == 1 && wanted.is_ok() && listing.is_some_and(|listing| listing.is_exactly(&spec, family)) {
+    if headers == 1 && added.is_ok() && listing.is_some_and(|listing| listing.is_exactly(&spec, family)) {
         let zero = members.iter().any(|member| matches!(member, Member::Net(net) if net.cidr().prefix_len() == 0));
         // The kernel never lists a network of length 0, nor more members than fit.
         assert!(restores == 0 || zero || members.len() > spec.max_elements());

@@ -12,7 +12,7 @@ pub(crate) fn check(data: &[u8]) {
     let mut labels = Interner::new();
     let from_text = v1::decode_text(path, Some(value), &mut labels);
     match &from_text {
-        Ok(Decoded::Update(update)) if update.exists() => comes_back(update),
+        Ok(Decoded::Update(update)) if update.exists() => check_round_trip(update),
         Ok(_) => {}
         Err(error) => {
             assert!(!error.reason.is_empty());
@@ -37,7 +37,7 @@ fn differ_in_the_last_place(value: &str) -> bool {
     value.contains(['.', 'e', 'E'])
 }
 
-fn comes_back(update: &Update) {
+fn check_round_trip(update: &Update) {
     let Ok(path) = path::to_path(&update.key()) else { return };
     // The canonical form of a selector with nested negations parses as a shorter one with the same
     // meaning.
@@ -45,6 +45,6 @@ fn comes_back(update: &Update) {
         return;
     }
     let text = String::from_utf8(v1::encode(update).expect("it exists")).expect("text");
-    let back = v1::decode_text(&path, Some(&text), &mut Interner::new());
-    assert_eq!(back, Ok(Decoded::Update(update.clone())), "{text}");
+    let decoded = v1::decode_text(&path, Some(&text), &mut Interner::new());
+    assert_eq!(decoded, Ok(Decoded::Update(update.clone())), "{text}");
 }

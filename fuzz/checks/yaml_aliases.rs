@@ -12,7 +12,7 @@ const LINES: usize = 4096;
 /// Each byte is a line: a list with an anchor whose items are aliases of earlier lists, a mapping, a merge, or a long text.
 pub(crate) fn check(data: &[u8]) {
     let mut text =
-        String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: n}\ndata:\n  n0: &n0 x\n");
+        String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\ndata:\n  n0: &n0 x\n");
     for (line, &byte) in data.iter().take(LINES).enumerate() {
         let (line, count) = (line + 1, usize::from(byte >> 2));
         let earlier = |step: usize| format!("*n{}", line.saturating_sub(1 + step));

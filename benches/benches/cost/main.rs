@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         println!("{header}");
     }
     for input in inputs(if arguments.test { SIZE / 32 } else { SIZE }, !arguments.test) {
-        if arguments.want(&input.name) {
+        if arguments.selects(&input.name) {
             // The peak of the heap is per process.
             let mut cost = in_process(&input.text, arguments.test);
             // Processor time varies with the load of the machine.
@@ -153,7 +153,7 @@ fn measure(text: &str, is_calculation: bool) -> [f64; PARTS + 1] {
     let peak = ALLOCATOR.max_allocated();
     let timing = stopwatch.stop();
     let [reading, calculation, iptables, nftables] =
-        ["reading", "calculation", "iptables", "nftables"].map(|wanted| timing.millis_of(|part| part == wanted));
+        ["reading", "calculation", "iptables", "nftables"].map(|selected| timing.millis_of(|part| part == selected));
     // A node uses one of the back ends.
     let most = reading + calculation + iptables.max(nftables);
     let mib = peak.saturating_sub(before) as f64 / f64::from(1 << 20);

@@ -12,7 +12,7 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u32,
-    place: u32,
+    index: u32,
 }
 
 impl Table {
@@ -23,11 +23,11 @@ impl Table {
     /// Returns the index of the item, or stores and returns `next`.
     pub(super) fn find_or_insert(&mut self, hash: u64, next: usize, is_it: impl Fn(usize) -> bool) -> usize {
         let hash = half(hash);
-        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.place as usize);
+        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.index as usize);
         match self.slots.entry(spread(hash), is_it, |slot| spread(slot.hash)) {
-            Entry::Occupied(entry) => entry.get().place as usize,
+            Entry::Occupied(entry) => entry.get().index as usize,
             Entry::Vacant(entry) => {
-                entry.insert(Slot { hash, place: place(next) });
+                entry.insert(Slot { hash, index: to_u32(next) });
                 next
             }
         }
@@ -36,9 +36,9 @@ impl Table {
     /// Removes the item and returns its index.
     pub(super) fn remove(&mut self, hash: u64, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         let hash = half(hash);
-        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.place as usize);
+        let is_it = |slot: &Slot| slot.hash == hash && is_it(slot.index as usize);
         let entry = self.slots.find_entry(spread(hash), is_it).ok()?;
-        Some(entry.remove().0.place as usize)
+        Some(entry.remove().0.index as usize)
     }
 }
 
@@ -53,6 +53,6 @@ fn spread(hash: u32) -> u64 {
 }
 
 /// Converts an index below 2^32.
-pub(super) fn place(index: usize) -> u32 {
+pub(super) fn to_u32(index: usize) -> u32 {
     u32::try_from(index).expect("fewer than 2^32")
 }

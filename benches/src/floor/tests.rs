@@ -31,7 +31,7 @@ fn everything_is_stored_once() {
 }
 
 #[test]
-fn an_object_that_comes_again_takes_its_old_place() {
+fn a_repeated_object_is_stored_once() {
     let scenario = small_scenarios().swap_remove(0);
     let feeds = || scenario.input.feeds.clone();
     let once = floor(Input { feeds: feeds(), ..Input::default() }, &mut Silent).stored();
