@@ -122,7 +122,7 @@ fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> R
     let mut settings = settings::dataplane(config, hostname, Backend::Nft).map_err(Failure::failed)?;
     match args.backend {
         Some(RenderedBackend::Iptables | RenderedBackend::Nftables) => {
-            settings.rules.policy_backend = PolicyBackend::Chains
+            settings.rules.policy_backend = PolicyBackend::Chains;
         }
         Some(RenderedBackend::Ebpf) => settings.rules.policy_backend = PolicyBackend::Programs,
         None => {}
@@ -157,7 +157,6 @@ pub(super) fn read(source: Box<dyn Source>, patience: Duration) -> Result<Everyt
     })
 }
 
-/// Returns the configuration in force, the datastore's part included.
 fn resolve(sources: &mut Sources, hostname: &Hostname, updates: &[Update]) -> Result<Resolved, Failure> {
     let config = sources.resolve().map_err(Failure::failed)?.config;
     for update in calculate(&config, hostname, updates.to_vec()).0 {

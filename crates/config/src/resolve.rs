@@ -229,6 +229,7 @@ impl Sources {
     ///
     /// # Errors
     /// [`ConfigError`] for an invalid value of a parameter that the program needs.
+    #[expect(clippy::expect_used, reason = "a test reads each former default")]
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let mut config = Config::default();
         let mut raw = BTreeMap::new();

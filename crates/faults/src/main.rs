@@ -46,7 +46,7 @@ struct Args {
     /// Print names and descriptions of all faults, and exit
     #[arg(long)]
     list: bool,
-    /// Run every COUNTth chosen fault, from INDEX: INDEX/COUNT
+    /// Run each COUNT-th chosen fault, from INDEX: INDEX/COUNT
     ///
     /// A fault counts once per back end.
     #[arg(long, default_value = "0/1")]

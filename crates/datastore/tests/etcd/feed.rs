@@ -20,7 +20,7 @@ fn follow(feed: &mut EtcdFeed, known: &mut BTreeMap<String, String>, expected: &
         match feed.next(Duration::from_millis(100)) {
             Some(EtcdEvent::ListBegins) => listed = Some(BTreeMap::new()),
             Some(EtcdEvent::Listed(text)) => {
-                drop(listed.as_mut().expect("it begins first").insert(text.path, text.text))
+                drop(listed.as_mut().expect("it begins first").insert(text.path, text.text));
             }
             Some(EtcdEvent::ListEnds(_)) => *known = listed.take().expect("it begins first"),
             Some(EtcdEvent::Changed(text)) => drop(known.insert(text.path, text.text)),

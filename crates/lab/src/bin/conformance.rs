@@ -43,7 +43,7 @@ struct Args {
     /// Not with etcd.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     nodes: u8,
-    /// Run every COUNTth case, from INDEX: INDEX/COUNT
+    /// Run each COUNT-th case, from INDEX: INDEX/COUNT
     #[arg(long, default_value = "0/1")]
     shard: Shard,
     /// Run only cases with this in their name

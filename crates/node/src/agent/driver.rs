@@ -24,8 +24,7 @@ use crate::machine;
 use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::Health;
 
-/// The whole driver side of the protocol: it enforces in this kernel the desired state that an engine in another process sends, as
-/// [`Agent`](crate::Agent) does for its own.
+/// The driver side of the protocol: enforces in this kernel the desired state of an engine in another process.
 #[derive(Debug)]
 #[must_use = "a driver enforces nothing before it runs"]
 pub struct DriverAgent {
@@ -68,8 +67,7 @@ impl DriverAgent {
         }
     }
 
-    /// Reads messages of the engine and writes reports to it, until one of both is to end. Returns `None` if that is
-    /// before anything could be enforced.
+    /// Reads messages of the engine and writes reports to it until the end; `None` if nothing could be enforced before.
     ///
     /// # Errors
     /// [`AgentError`] if the driver cannot start or go on. The kernel keeps the policy in force.

@@ -62,8 +62,7 @@ impl Handle {
         &self.stop
     }
 
-    /// Has the agent leave the kernel alone until the source has sent everything again, for another program that is about to change
-    /// the kernel's state. Returns whether it does so within `patience`.
+    /// Has the agent leave the kernel alone until the next resync; returns whether it does so within `patience`.
     #[must_use]
     pub fn release_kernel(&self, patience: Duration) -> bool {
         let (waiting, gone) = channel();

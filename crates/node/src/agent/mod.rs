@@ -56,8 +56,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const CALCULATION_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_WATCHDOG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The whole engine of one node: it calculates policy from the objects of a [`Source`] and keeps it in force, with the reports and
-/// answers that its [`AgentOptions`] ask for.
+/// The engine of one node: calculates policy from the objects of a [`Source`] and keeps it in force.
 ///
 /// It runs on the thread that calls [`Agent::run`], or on its own after [`Agent::start`]; a [`Handle`] controls it from any thread.
 /// It needs `CAP_NET_ADMIN`, installs no signal handlers, and logs by `tracing`.

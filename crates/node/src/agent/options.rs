@@ -8,8 +8,7 @@ use tortie_rules::WorkloadDispatch;
 
 use crate::engine::Unreadable;
 
-/// Options of an [`Agent`](super::Agent) that hold until it ends. By default it has Felix's parameters, enforces in the kernel, and
-/// keeps nothing on this machine.
+/// Options of an [`Agent`](super::Agent): by default Felix's parameters, the kernel's dataplane, and no files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentOptions {
@@ -29,8 +28,7 @@ pub struct AgentOptions {
     pub state_dir: Option<PathBuf>,
     /// Socket of the local API, on which `tortie status`, `config` and `show` ask.
     pub socket: Option<PathBuf>,
-    /// TCP ports by which this host is managed. Changes that would cut an established connection to one of them wait to be
-    /// confirmed. `None` enforces every change.
+    /// TCP ports of management: changes that cut connections to them wait to be confirmed. `None` enforces all.
     pub management_ports: Option<Vec<u16>>,
 }
 

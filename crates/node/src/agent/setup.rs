@@ -28,8 +28,7 @@ pub(super) struct DataplaneSetup {
     pub(super) machine: Machine,
 }
 
-/// The dataplane's settings, fitted to this machine. Where the configured iptables cannot be used,
-/// the `previous` one stays in use, or any other that can be used.
+/// The dataplane's settings. If the configured iptables cannot be used, the `previous` or any other one is.
 pub(super) fn dataplane(
     resolved: &Resolved,
     hostname: &Hostname,

@@ -31,7 +31,7 @@ pub(super) fn retry_until_started<T>(
         match start() {
             Ok(started) => return Some(started),
             Err(failure) => {
-                tracing::error!(thread, failure = %with_causes(&failure), "a thread cannot be started; trying again")
+                tracing::error!(thread, failure = %with_causes(&failure), "a thread cannot be started; trying again");
             }
         }
         if stop.wait(RETRY) {
@@ -71,8 +71,7 @@ pub(super) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 
     })
 }
 
-/// Watches network interfaces and changes of these nftables tables for as long as the result lives. `send` returns whether more
-/// events are wanted.
+/// Watches interfaces and these nftables tables while the result lives. `send` returns whether more events are wanted.
 pub(super) fn watch_links(
     config: &Config,
     tables: Vec<TableId>,

@@ -20,8 +20,7 @@ const SOURCES: [ConfigSource; 7] = [
 
 const HOSTNAME: &str = "FelixHostname";
 
-/// Returns the configuration for a driver: the values of every source, and the effective values.
-/// The node's name is included, since the driver could find out only the machine's.
+/// Values of every source and effective values, with the node's name: the driver could find only the machine's.
 pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname) -> felix::ConfigUpdate {
     let mut message = felix::ConfigUpdate { config: resolved.raw.clone(), ..felix::ConfigUpdate::default() };
     for (source, raw) in sources.iter() {

@@ -22,8 +22,7 @@ use crate::engine::{
 };
 use tortie_telemetry::health::{Condition, Health, Pulse, Reporter};
 
-/// Delay after which a driver that has taken everything and still runs counts as in sync. Drivers
-/// written for Felix need not report that, since Felix ignores the report.
+/// Delay after which a driver that has taken everything counts as in sync: Felix's drivers need not report it.
 const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 
 /// Time that a driver with broken pipes has to end, so that its exit status can be reported.
@@ -140,8 +139,7 @@ impl Driver {
     }
 }
 
-/// Parses a reported status. An empty word stands for an endpoint that is gone, as in Felix.
-/// Returns `None` for it and for a status that readers would not understand.
+/// `None` for an endpoint that is gone, whose word is empty as in Felix, and for words that readers do not know.
 fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointStatus> {
     let word = word.filter(|word| !word.is_empty())?;
     let all = [EndpointStatus::Up, EndpointStatus::Down, EndpointStatus::Error];
@@ -157,8 +155,7 @@ impl Enforcement for Driver {
     type Error = DriverError;
     const EVENTS: &'static str = "driver";
 
-    /// A driver may heed parameters that have no effect here. Changes of parameters that Felix does
-    /// not have are sent to it without a restart, as Felix does.
+    /// A driver may heed parameters that have no effect here. Those that Felix lacks need no restart, as in Felix.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.felix_values() != new.felix_values()
     }
@@ -239,8 +236,7 @@ impl Enforcement for Driver {
         self.ready
     }
 
-    /// A driver reports only the statuses of endpoints and that everything is in force; both are
-    /// passed on when they come.
+    /// A driver reports only statuses and that all is in force; both are passed on when they come.
     fn report(&self) -> EnforcementReport {
         EnforcementReport { by: EnforcedBy::Driver, ..EnforcementReport::default() }
     }

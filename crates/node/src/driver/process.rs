@@ -18,11 +18,9 @@ use tortie_protocol::{Report, ReportError};
 use super::DriverEvent;
 use tortie_telemetry::health::Pulse;
 
-/// Moves the pipes to the descriptors that the driver expects. They are passed as standard input
-/// and output; the driver's own standard output goes to its standard error. This needs a shell,
-/// since placing a descriptor at a chosen number takes unsafe code.
+/// Moves the pipes, passed as standard input and output, to the descriptors that the driver expects; its output goes to
+/// standard error. Needs a shell, since placing a descriptor at a chosen number takes unsafe code.
 const PLACE: &str = r#"exec "$1" 3<&0 4>&1 0</dev/null 1>&2"#;
-
 const QUEUE: usize = 64;
 
 /// Maximum length of a report, in bytes. A report is about one endpoint.
@@ -52,8 +50,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program`. `notify` takes its events and returns whether the agent still receives them. The pulse rests unless a
-    /// message waits for `program` to read it.
+    /// `notify` returns whether the agent still receives events. The pulse rests unless a message waits to be read.
     pub(super) fn start<F>(program: &Path, pulse: Pulse, notify: F) -> io::Result<Self>
     where
         F: Fn(DriverEvent) -> bool + Clone + Send + 'static,

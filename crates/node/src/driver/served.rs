@@ -23,14 +23,12 @@ use tortie_telemetry::logging;
 
 /// Maximum number of events that are handled before the next reconciliation of the kernel.
 const MAX_EVENTS: usize = 100;
-
 const QUEUE: usize = 64;
 
 /// Interval between attempts to send reports for which the engine had no room.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Delay of the first process status, so that a driver that restarts again and again sends none
-/// (`felix/dataplane/linux/int_dataplane.go`).
+/// So that a driver that restarts again and again sends no process status (`felix/dataplane/linux/int_dataplane.go`).
 const FIRST_SIGN: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -93,8 +91,7 @@ pub(crate) struct ServeSetup<K> {
     pub(crate) environment: Raw,
     pub(crate) resolved: Resolved,
     pub(crate) started: Instant,
-    /// Whether the program is to end. The thread that sets it also sends [`ServeInput::Wake`],
-    /// unless the queue is full.
+    /// Whether the program is to end; its setter also sends [`ServeInput::Wake`], unless the queue is full.
     pub(crate) stop: Stop,
 }
 

@@ -37,8 +37,7 @@ pub trait Enforcement {
     /// If nothing can be enforced any more.
     fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), Self::Error>;
 
-    /// Whether more updates are wanted now. The others stay in the calculation, where later changes
-    /// replace earlier ones.
+    /// Whether more updates are wanted now; others stay in the calculation, where later changes replace earlier ones.
     fn takes_more(&self) -> bool;
 
     /// Takes a change of a cluster object, before the updates that follow from it are calculated. Cheap.
@@ -79,12 +78,10 @@ pub trait Enforcement {
     /// Returns the state of the enforcement as of the last apply. That of another program is not known.
     fn report(&self) -> EnforcementReport;
 
-    /// Returns the approximate number of packets that each rule has decided, if the enforcement
-    /// counts them outside of kernel rules that can be listed.
+    /// Returns the approximate packets that each rule has decided, if they are counted outside of kernel rules.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>>;
 
-    /// Returns the kernel's counters of each rule of policies and profiles, if they can be read
-    /// here and not only in rules that external commands list.
+    /// Returns the kernel's counters of each rule, if they can be read without listings by external commands.
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>>;
 
     /// Returns the kernel's name of a chain with the rules of a policy; `None` if there is none.
@@ -169,8 +166,7 @@ pub struct Applied {
 /// Result of an attempt to enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether this attempt completed everything that was sent: it is in force, except for single
-    /// objects that are reported, or has been handed to the driver.
+    /// Whether everything that was sent is in force, except for reported objects, or handed to the driver.
     pub done: bool,
     /// Time until the next attempt if no event comes.
     pub next: Duration,

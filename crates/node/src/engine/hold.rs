@@ -13,8 +13,7 @@ const NEAREST: usize = 3;
 pub(super) enum Hold {
     /// The datastore's ready flag is false, or was when the current resync began.
     NotReady,
-    /// No object names this node. To enforce an empty state would cut off workloads that run here
-    /// under another node name.
+    /// No object names this node: an empty state would cut off workloads that run here under another node name.
     UnknownNode(UnknownNode),
 }
 

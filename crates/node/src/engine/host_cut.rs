@@ -57,8 +57,7 @@ impl HostCut {
         }
     }
 
-    /// Returns the warnings to log before the updates so far are applied: one for each endpoint
-    /// that cuts traffic off, once for each state.
+    /// Warnings to log before the updates are applied: of each endpoint that cuts traffic off, once per state.
     pub(super) fn warnings(&mut self) -> Vec<String> {
         if !std::mem::take(&mut self.changed) {
             return Vec::new();

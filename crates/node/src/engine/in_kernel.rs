@@ -236,8 +236,7 @@ impl<K: Kernel> InKernel<K> {
         Condition { live: true, ready: self.outcome.applied_once && unready.is_none(), detail }
     }
 
-    /// Has eBPF programs enforce policy, before the dataplane leads traffic to workloads; returns
-    /// the time until the next attempt.
+    /// Must run before the dataplane leads traffic to workloads; returns the time until the next attempt.
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.companions.programs else { return HEARTBEAT };
         let span = tracing::debug_span!("programs", problems = tracing::field::Empty).entered();

@@ -12,8 +12,7 @@ const MAX_LOGGED: usize = 50;
 /// Identity of a problem of a field. It does not depend on the field's position in the file or on numbers in the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
-    /// Only for a problem without a subject. If an object is in two files, only the content of the
-    /// effective one is reported.
+    /// Only without a subject: of an object in two files, only the effective one is reported.
     file: Option<PathBuf>,
     subject: String,
     field: String,

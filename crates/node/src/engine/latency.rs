@@ -31,8 +31,7 @@ impl Latency {
         self.waiting.iter().fold(0, |sum, (_, changes)| sum.saturating_add(*changes))
     }
 
-    /// Takes all waiting events, which are in the kernel now, and calls `observe` with each latency
-    /// and number of changes. Returns the longest latency.
+    /// Takes all waiting events, calls `observe` with each latency and number of changes, and returns the longest.
     pub(super) fn applied(&mut self, now: Instant, mut observe: impl FnMut(Duration, u64)) -> Option<Duration> {
         let mut longest = None;
         for (noticed, changes) in self.waiting.drain(..) {

@@ -254,8 +254,7 @@ impl<E: Enforcement> Session<E> {
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
     }
 
-    /// Waits for the first event, and takes a bounded number of waiting ones. Returns whether there
-    /// may be more, or the end of the session.
+    /// Takes a bounded number of events. Returns whether there may be more, or the end of the session.
     fn take_all(&mut self, inputs: &Inputs, wait: Duration) -> Result<ControlFlow<SessionEnd, bool>, SessionError> {
         let received = inputs.others.recv_timeout(wait);
         self.turns.times = TurnTimes::begin(self.enforcement.now());
@@ -302,7 +301,6 @@ impl<E: Enforcement> Session<E> {
         self.desired.policy_changes.in_force(now, |policy| self.graph.is_active(policy));
     }
 
-    /// Hangs for a long time, to simulate a calculation that does not end.
     fn hang(&self, inputs: &Inputs) {
         tracing::warn!("DebugSimulateCalcGraphHangAfter: the calculation hangs for an hour");
         // The dataplane shares this thread, and must not be reported as hanging.
@@ -461,8 +459,7 @@ impl<E: Enforcement> Session<E> {
         Ok(())
     }
 
-    /// Notes the objects that the calculation ignores because they are invalid under the
-    /// configuration in force; the calculation has logged them.
+    /// Objects that are invalid under the configuration in force; the calculation has logged them.
     fn note_ignored(&mut self) {
         drop(self.graph.take_new_problems());
         let mut problems = super::ignored_objects(&self.graph);
@@ -480,8 +477,7 @@ impl<E: Enforcement> Session<E> {
         self.metrics.lock().datastore.input_problems = count as u64;
     }
 
-    /// Updates the reason to enforce no changes. While there is one the calculation is not flushed,
-    /// so that changes that cancel each other out have no effect.
+    /// During a hold the calculation is not flushed, so that changes that cancel each other out have no effect.
     fn review_hold(&mut self) {
         self.input.node_is_known |= self.graph.knows_own_node();
         self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
@@ -509,8 +505,7 @@ impl<E: Enforcement> Session<E> {
         self.health.report(Reporter::CalculationGraph, self.condition());
     }
 
-    /// Flushes the calculation and passes the updates on. Returns the datastore's configuration if
-    /// it requires a new session.
+    /// Returns the datastore's configuration if it requires a new session.
     fn calculate(&mut self) -> Result<Option<ConfigUpdate>, SessionError> {
         if !self.input.in_sync {
             return Ok(None);

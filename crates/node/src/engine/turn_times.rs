@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::metrics::LoopMetrics;
 
-/// A turn that takes longer is logged. An edit takes a fraction of it, also with legacy tables of hundreds of pods
-/// (`benches/README.md`).
+/// Longer turns are logged. An edit takes a fraction, even with legacy tables of hundreds of pods (`benches/README.md`).
 pub(super) const LONG_TURN: Duration = Duration::from_secs(1);
 
 /// The same until everything has been in force once: the first reading and writing of everything takes longer.

@@ -83,8 +83,7 @@ impl Outputs {
         for event in &events {
             let rest;
             let mut counted = event;
-            // Without host endpoints the trail is that of a workload that is gone; no endpoint
-            // reports its end any more.
+            // Without host endpoints the trail is of a workload that is gone, whose end nothing reports.
             if !event.flow.host.is_empty() && !collector.has_host_endpoints() {
                 rest = Event { flow: Flow { host: Trail::default(), ..event.flow.clone() }, ..event.clone() };
                 counted = &rest;
@@ -252,8 +251,7 @@ impl<S: Source> Worker<S> {
         loop {
             let mut received = KernelEvents::default();
             self.source.receive(&mut received);
-            // The desired state is sent before it is enforced, so all rules that logged these
-            // packets are known after this.
+            // The desired state is sent before it is enforced: after this, all rules that logged are known.
             let goes_on = self.drain();
             let more = received.more;
             self.take(&received);

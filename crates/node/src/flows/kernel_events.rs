@@ -25,7 +25,6 @@ pub(super) struct Logged {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LoggedBy {
     Rule(Box<str>),
-    /// An eBPF program, with the rule or step that decided, if it is known.
     Program(Option<Arc<Hit>>),
 }
 
@@ -160,8 +159,7 @@ impl Source for Kernel {
     }
 
     fn receive(&mut self, received: &mut KernelEvents) {
-        // Packets first: a connection that ended before one of them was logged is then among the
-        // connection events that are read below.
+        // Packets first: the end of a connection that ended before one was logged is then read below.
         let decided = self.log.take();
         received.lost += decided.lost;
         received.unreadable += decided.unreadable;

@@ -65,7 +65,6 @@ impl LogRules {
                 DecidedBy::ProfileRule { profile, index } => {
                     (self.config.prefix_of_profile(profile), format!("profile {profile}"), *index)
                 }
-                // No rules.
                 _ => continue,
             };
             let suppressed = std::mem::take(&mut self.suppressed);

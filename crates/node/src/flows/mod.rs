@@ -86,8 +86,7 @@ pub struct FlowCollector {
 }
 
 impl FlowCollector {
-    /// Starts the thread. It puts flows and counts into `shared`; `log` is the packet log of eBPF programs, if there
-    /// are any.
+    /// Starts the thread, which puts flows and counts into `shared`; `log` is the packet log of eBPF programs.
     ///
     /// # Errors
     /// If the thread or its pipe cannot be created.

@@ -16,8 +16,7 @@ use super::{Receiver, TlsFiles};
 const FLOW_SOCKET: &str = "/var/run/calico/flows/flows.sock";
 
 impl FlowSettings {
-    /// Returns the settings of a configuration; `None` if no parameter asks for flows, and the kernel writes the lines of rules that
-    /// log.
+    /// Returns the settings; `None` if no parameter asks for flows, and the kernel writes the lines of rules that log.
     ///
     /// # Errors
     /// [`SettingsError`] if parameters contradict each other.

@@ -38,7 +38,6 @@ pub(crate) use settling::{SettingsOf, Settled};
 pub use summary::{ConfirmedChanges, HeldChanges};
 
 const BROKEN: &str = "the calculation contradicts itself";
-
 const RECORD_RETRY: Duration = Duration::from_secs(30);
 
 /// Version of an object in the datastore that is not in force.
@@ -124,8 +123,7 @@ struct RecordState {
 }
 
 impl HostChanges {
-    /// Holds back changes of a node. Loads the record that an earlier process kept in the state
-    /// directory about this datastore.
+    /// Holds back changes of a node. Loads the record of an earlier process about this datastore.
     #[must_use]
     pub fn new(node: Hostname, observe: Box<dyn Observe>, state: Option<&Path>, datastore: &str) -> Self {
         let store = state.map(|state| Store::new(state, node.as_str(), datastore));
@@ -165,8 +163,7 @@ impl HostChanges {
         }
     }
 
-    /// Begins a session, in which the source will send everything again. Returns the objects in
-    /// force, for an empty calculation.
+    /// The source will send everything again. Returns the objects in force, for an empty calculation.
     pub(crate) fn begin(&mut self, settings: Settings) -> impl Iterator<Item = &Update> {
         self.evaluator = Evaluator::new(settings);
         self.is_broken = false;
@@ -291,8 +288,7 @@ impl HostChanges {
         self.record.is_outdated = true;
     }
 
-    /// Writes the objects in force that govern this host, and the cause of held changes. Returns
-    /// the failure, if there is one.
+    /// Writes the objects in force that govern this host, and the cause. Returns the failure, if any.
     fn write_record(&mut self, objects: Vec<Update>) -> Option<String> {
         let store = self.record.store.as_mut()?;
         let held = self.holding.held.as_ref().map(|held| HeldRecord {

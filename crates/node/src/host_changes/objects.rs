@@ -12,8 +12,7 @@ use tortie_selector::Selector;
 /// Parameters that can decide about it.
 const PARAMETERS: [&str; 2] = ["FailsafeInboundHostPorts", "FailsafeOutboundHostPorts"];
 
-/// Prefix of the names of objects that fail closed for unreadable input: no user has made these
-/// changes, and they close pods as well.
+/// Objects that fail closed for unreadable input: no user has made these changes, and they close pods as well.
 const CLOSING: &str = "tortie-unreadable";
 
 /// Whether an object is of a kind that can decide about it, and digest changes are held back: not
@@ -72,8 +71,7 @@ impl Governing {
         }
     }
 
-    /// Whether the change of an object may be the cause that connections with these addresses at
-    /// their ends are cut; `None` stands for unknown addresses.
+    /// Whether a change may cut connections with these addresses at their ends; `None` if they are unknown.
     pub(super) fn may_be_cause(
         &self,
         node: &Hostname,
@@ -94,8 +92,7 @@ impl Governing {
         }
     }
 
-    /// Returns those objects in force that decide about this host: after a restart they are needed
-    /// to return to this state.
+    /// Objects in force that decide about this host: a restart needs them to return to this state.
     pub(super) fn objects(&self, node: &Hostname, in_force: &BTreeMap<Key, Update>) -> Vec<Update> {
         let policies = self.policies.iter().filter_map(|id| match in_force.get(&Key::Policy(id.clone())) {
             Some(Update::Policy(_, Some(policy))) => Some(&**policy),
@@ -119,8 +116,7 @@ impl Governing {
     }
 }
 
-/// Returns the part of a policy that applies to workloads, selected by a label that all of them
-/// have; `None` if it cannot apply to workloads.
+/// The part of a policy for workloads, by a label that all of them have; `None` if there is none.
 pub(super) fn for_workloads(update: &Update) -> Option<Update> {
     let Update::Policy(id, Some(policy)) = update else { return None };
     if policy.untracked || policy.pre_dnat {

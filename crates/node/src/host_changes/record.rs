@@ -74,8 +74,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Uses a state directory of the program, which other nodes and datastores may share. Creates
-    /// nothing before it is needed.
+    /// Other nodes and datastores may share the directory. Creates nothing before it is needed.
     pub(super) fn new(state: &Path, node: &str, datastore: &str) -> Self {
         let digest = Sha256::digest(format!("{node}\0{datastore}"));
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -86,8 +85,7 @@ impl Store {
         load(&self.place)
     }
 
-    /// Replaces the record; at any time the old one or the new one exists. Does not write a record
-    /// that it has written already.
+    /// Replaces the record atomically, unless it has written the same already.
     pub(super) fn put(&mut self, record: Record) -> Result<(), JournalError> {
         if self.written.as_ref() == Some(&record) {
             return Ok(());

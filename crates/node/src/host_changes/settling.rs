@@ -135,8 +135,7 @@ impl HostChanges {
         [all_but_own, innocent].into_iter().filter(|part: &Vec<_>| !part.is_empty() && part.len() < new.len()).collect()
     }
 
-    /// Enforces new policies that are held back and have no former version for workloads only, if
-    /// they do not select the host even then.
+    /// Enforces held policies without a former version for workloads only, unless they select the host even then.
     #[expect(clippy::expect_used, reason = "an invariant of attempts")]
     fn enforce_for_workloads(
         &mut self,
@@ -167,8 +166,7 @@ impl HostChanges {
         Ok(observed)
     }
 
-    /// Puts these offers into the calculation. If they cut no connection they are accepted;
-    /// otherwise the former state is restored.
+    /// Offers that cut no connection are accepted; otherwise the former state is restored.
     #[expect(clippy::expect_used, reason = "an invariant of the callers")]
     fn attempt(
         &mut self,

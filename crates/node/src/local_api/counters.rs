@@ -48,8 +48,7 @@ pub(super) fn note(
 }
 
 fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
-    // For each owner, the numbers of the rules that count for it, and its positions among the
-    // policy rules that such a rule counts for.
+    // For each owner: the rules that count for it, and its positions among the policy rules of each.
     let mut places: HashMap<&str, BTreeMap<usize, Vec<usize>>> = HashMap::new();
     for (number, rule) in rules.iter().enumerate() {
         for (at, (owner, _)) in rule.of.iter().enumerate() {

@@ -151,8 +151,7 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Answers from these and from the engine; `ask` passes a question to the engine without
-    /// waiting, and returns whether it was taken. `runner` lists the kernel's rules.
+    /// `ask` passes a question to the engine without waiting: true if it was taken. `runner` lists kernel rules.
     pub fn new(
         facts: Facts,
         sources: StatusSources,
@@ -174,8 +173,7 @@ impl Service {
         Self { state_dir, ..self }
     }
 
-    /// Returns the answer to one message; `None` if no answer is wanted. `is_root` states whether
-    /// the client may make changes.
+    /// `None` if no answer is wanted. `is_root` states whether the client may make changes.
     pub(super) fn answer(&self, message: &[u8], is_root: bool) -> Result<Option<CallAnswer>, serde_json::Error> {
         let call: Call = serde_json::from_slice(message)?;
         if call.more
@@ -326,7 +324,6 @@ fn not_collected() -> Reply {
 
 struct UnknownParameter(String);
 
-/// Returns the query of a method of this interface; `None` if there is no such method.
 fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, UnknownParameter>> {
     let mut parameters = parameters.clone();
     let counts = match (method, parameters.get("counters")) {
@@ -357,7 +354,6 @@ fn query(method: &str, parameters: &Map<String, Value>) -> Option<Result<Query, 
     }))
 }
 
-/// Returns the only allowed parameter, or the name of one that is not allowed.
 fn which(parameters: &Map<String, Value>, allowed: Option<&str>) -> Result<Option<String>, UnknownParameter> {
     let mut which = None;
     for (name, value) in parameters {

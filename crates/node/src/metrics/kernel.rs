@@ -75,7 +75,6 @@ pub struct IpsetCounts {
 }
 
 impl KernelMetrics {
-    /// Writes the metrics, with those of the start of `processes` among them.
     pub(super) fn expose(&self, processes: &Quantiles, e: &mut Exposition) {
         self.expose_iptables(e);
         nftables::expose(&self.nftables, e);

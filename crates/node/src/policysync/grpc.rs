@@ -30,8 +30,7 @@ const MAX_CALLS: u32 = 4;
 const MAX_HEADERS: u32 = 16 * 1024;
 /// The longest message of a client, bytes.
 const MAX_REQUEST: usize = 64 * 1024;
-/// Bytes that a client may send before they are read, for one call and for all calls of a
-/// connection; the library's default is 1 MiB.
+/// Unread bytes of a client, for one call and for a whole connection; the library's default is 1 MiB.
 const WINDOW: u32 = 64 * 1024;
 
 #[derive(Debug)]
@@ -40,6 +39,7 @@ pub(super) enum ClientRequest {
     Join { client: ClientId, endpoint: WorkloadEndpointId, replies: tokio::sync::mpsc::Sender<Reply> },
     /// Send the waiting messages, now or as soon as there are any.
     More(ClientId),
+    /// Send nothing more.
     Leave(ClientId),
 }
 
@@ -50,7 +50,6 @@ pub(super) type Reply = Result<Vec<Bytes>, Status>;
 pub(super) struct Service {
     pub(super) endpoint: WorkloadEndpointId,
     pub(super) requests: UnboundedSender<ClientRequest>,
-    /// Number of the next client, shared by all workloads.
     pub(super) next_client: Arc<AtomicU64>,
 }
 
@@ -93,8 +92,7 @@ impl ServerStreamingService<()> for Sync {
     }
 }
 
-/// Reports of a proxy about flows are not collected. As in a Felix without a collector, the answer
-/// is that the report was not taken.
+/// Reports of a proxy about flows are refused, as by a Felix without a collector.
 #[derive(Debug)]
 struct Report;
 

@@ -108,8 +108,7 @@ impl PolicySync {
         Self { health, running: None }
     }
 
-    /// Begins a session, which will send everything. Clients of the earlier session stay, if
-    /// `prefix` is the same. An empty prefix disables the API.
+    /// Begins a session. Clients stay if `prefix` is the same. An empty prefix disables the API.
     pub fn begin(&mut self, prefix: &str) -> Option<Feed> {
         let prefix = Path::new(prefix);
         if let Some(running) = self.running.take_if(|running| running.prefix != prefix || running.thread.is_finished())
@@ -290,8 +289,7 @@ impl Clients {
             };
             self.waiting.remove(&client);
             if let Some(replies) = self.replies.get(&client) {
-                // There is room for one, which the client has requested; a client that is gone
-                // sends [`ClientRequest::Leave`].
+                // The client requested one, so there is room; one that is gone sends [`ClientRequest::Leave`].
                 let _ = replies.try_send(reply);
             }
             if is_last {

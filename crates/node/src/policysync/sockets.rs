@@ -32,7 +32,6 @@ const MAX_CREDENTIALS: u64 = 64 * 1024;
 const MAX_CONNECTIONS: usize = 4;
 /// Pause after a connection could not be accepted, for instance for want of file descriptors.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-
 const SOCKET: &str = "socket";
 
 #[derive(Debug)]
@@ -222,7 +221,6 @@ fn read_credentials(prefix: &Path, volume: &str) -> Result<(Stamp, Vec<u8>), Soc
     Ok((Stamp::of(&metadata), text))
 }
 
-/// The folder of a volume, which is the same one in the workload.
 fn open_folder(prefix: &Path, volume: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(open(prefix.join("mount").join(volume), flags, Mode::empty())?)
@@ -232,8 +230,7 @@ fn in_folder(folder: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", folder.as_raw_fd()).into()
 }
 
-/// Allows all users in the workload to connect, as Felix does: the user that the workload runs as
-/// is unknown. Returns the inode.
+/// Allows all users, as Felix does: the workload's user is unknown. Returns the inode.
 fn open_to_all(folder: &OwnedFd) -> io::Result<u64> {
     // Another file may be there by now.
     let socket = openat(folder, SOCKET, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;

@@ -80,7 +80,6 @@ struct Stale {
     namespaces: HashSet<Arc<str>>,
 }
 
-/// State that a client has been sent: versions, and its progress in tables.
 #[derive(Debug)]
 struct Client {
     id: WorkloadEndpointId,
@@ -291,8 +290,7 @@ impl State {
         }
     }
 
-    /// Adds a client that follows this endpoint, whether or not it exists. It replaces any other
-    /// client of the endpoint.
+    /// Adds a client of an endpoint, which need not exist. It replaces any other client of the endpoint.
     pub(super) fn join(&mut self, client: ClientId, id: WorkloadEndpointId) {
         if let Some(other) = self.joined.get(&id).copied() {
             self.end(other, End::Replaced);
@@ -364,8 +362,7 @@ impl State {
         Ok(complete)
     }
 
-    /// Sends the objects that the endpoint refers to, then the endpoint, and then the removal of
-    /// objects that it no longer refers to.
+    /// Sends what the endpoint refers to, then the endpoint, then the removal of what it no longer refers to.
     fn collect_endpoint(&mut self, client: &mut Client, batch: &mut Batch) -> Result<Complete, Full> {
         let Self { endpoints, policies, profiles, sets, limits, .. } = self;
         let Some(endpoint) = endpoints.get(&client.id) else { return Ok(Complete(true)) };

@@ -6,8 +6,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 const FEW: usize = 64;
 
-/// Values, and the keys that have changed since a subscriber last read them. Each subscriber holds
-/// a [`Progress`], and no values.
+/// Values, and the keys that changed since a subscriber last read. A subscriber holds a [`Progress`], and no values.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
     values: BTreeMap<K, V>,
@@ -80,7 +79,6 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         }
     }
 
-    /// Has these values and no others from now on.
     pub(super) fn replace(&mut self, values: BTreeMap<K, V>) {
         if self.has_subscribers() {
             let gone: Vec<K> = self.values.keys().filter(|key| !values.contains_key(key)).cloned().collect();
@@ -121,8 +119,7 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         *progress == Progress::Following { since: self.last }
     }
 
-    /// Returns the next values for a subscriber, at most so many: first existing values, and then
-    /// changes. The listing of existing values ends with a call that returns fewer than `at_most`.
+    /// The next existing values, then changes, at most so many. The listing ends with fewer than `at_most`.
     pub(super) fn next(&self, progress: &mut Progress<K>, at_most: usize) -> TableChanges<'_, K, V> {
         let since = progress.since();
         if let Progress::Listing { after, .. } = progress {
@@ -145,8 +142,7 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         self.changes.len() >= self.review_at
     }
 
-    /// Drops changes that all subscribers have seen. Returns the subscribers for which more than
-    /// `bound` changes are kept: they must [end](Table::end) their subscriptions.
+    /// Drops changes that all have seen. Returns subscribers more than `bound` behind, which must [end](Table::end).
     pub(super) fn review<'a, Id: Copy>(
         &mut self,
         subscribers: impl Iterator<Item = (Id, &'a Progress<K>)>,

@@ -24,8 +24,7 @@ fn annotation(family: Family) -> &'static str {
     }
 }
 
-/// Writes the public keys of a node into its `Node` of Kubernetes, on a thread that ends when the
-/// last clone is dropped.
+/// Writes a node's public keys into its `Node` of Kubernetes, on a thread that ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct NodeKeyWriter {
     keys: Mailbox<Keys>,
@@ -75,8 +74,7 @@ fn follow(client: &Client, node: &Hostname, reader: &MailboxReader<Keys>) {
     }
 }
 
-/// Writes keys into the annotations of a node. Equal keys are not written, so that a node without
-/// `WireGuard` needs no permission to write.
+/// Writes keys into annotations. Equal keys are not written: without `WireGuard` no permission is needed.
 ///
 /// # Errors
 /// If the API server refuses.

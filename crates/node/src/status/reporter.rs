@@ -16,7 +16,6 @@ use crate::engine::ProcessStatus;
 const FIRST: Duration = Duration::from_secs(10);
 /// Number of delays between two comparisons of the datastore with the desired status.
 const DELAYS_BETWEEN_COMPARISONS: u32 = 180;
-
 const KEY_RETRY: Duration = Duration::from_secs(2);
 
 /// Settings of status reports.
@@ -35,8 +34,7 @@ pub struct StatusSettings {
 }
 
 impl StatusSettings {
-    /// Settings from Felix's parameters, for a process that enforces itself or for one with a
-    /// driver, which reports itself in its own intervals.
+    /// Settings from Felix's parameters. A driver reports its process itself, in its own intervals.
     #[must_use]
     pub fn new(config: &Config, host: Hostname, has_driver: bool) -> Self {
         Self {

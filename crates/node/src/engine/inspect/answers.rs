@@ -177,8 +177,7 @@ pub struct Policy {
     pub ingress_chain: Option<String>,
     /// Its chain in the kernel for traffic from its endpoints; none if it is staged, or eBPF programs enforce policy.
     pub egress_chain: Option<String>,
-    /// Time of the last decision of one of its rules about a connection, and number of decisions;
-    /// if flows are collected.
+    /// Time of the last decision of its rules about a connection, and number of decisions; if flows are collected.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_hit: Option<LastHit>,
     /// The rules of its chains, if their counters were requested; none if another program enforces.

@@ -14,8 +14,7 @@ use tortie_rules::names::{ip_set_name, policy_chain};
 
 use super::answers::{Endpoint, IpSet, Policy, Tier};
 
-/// Everything that was sent and not removed; the values are shared with the enforcement. Of IP sets
-/// only the size is kept.
+/// Everything that was sent and not removed, shared with the enforcement; of IP sets only the size.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Inventory {
     workloads: BTreeMap<WorkloadEndpointId, WorkloadEndpointState>,

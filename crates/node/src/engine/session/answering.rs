@@ -35,7 +35,6 @@ impl<E: Enforcement> Session<E> {
                 Answer::Policies(policies, counts.then(|| self.rule_counts()))
             }
             Query::IpSets(id) => Answer::IpSets(self.ip_sets(id.as_deref())),
-            // No question.
             Query::ConfirmHostChanges => Answer::Busy,
         };
         let _ = question.reply.try_send(answer);

@@ -21,8 +21,7 @@ fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluat
 }
 
 impl<E: Enforcement> Session<E> {
-    /// Adds to the pending updates those that follow from host changes that cut no management
-    /// connection. Returns the datastore's configuration if it requires a new session before that.
+    /// Adds updates that cut no management connection. Returns a configuration that requires a new session first.
     pub(super) fn settle_host_changes(
         &mut self,
         pending: &mut Vec<DesiredUpdate>,
@@ -54,8 +53,7 @@ impl<E: Enforcement> Session<E> {
         Ok(None)
     }
 
-    /// Passes the accepted changes to the enforcement and, if `is_unknown`, to the calculation,
-    /// which does not have them then.
+    /// Passes the accepted changes on; also to the calculation if `is_unknown`, when it does not have them.
     fn on_settled(&mut self, settled: Settled, is_unknown: bool) {
         let has_enforced = self.enforcement.has_enforced();
         for (update, noticed, was_active) in settled.accepted {

@@ -23,9 +23,8 @@ struct Sending {
     received: Option<Instant>,
 }
 
-/// Flows that are to be sent to a receiver. One flow is in flight at a time. Recently received
-/// flows are sent again on a new connection, in order and before all others, so that a restarted
-/// server gets them; a server drops flows that it already has.
+/// One flow is in flight at a time. Recently received flows are sent again on a new connection, in order and first, so
+/// that a restarted server gets them; a server drops flows that it already has.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Arc<Flow>>,

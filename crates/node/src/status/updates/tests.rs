@@ -25,10 +25,10 @@ fn of_each_endpoint_the_latest_waits_and_a_session_begins_with_nothing() {
     for round in 0..10_000 {
         let status = if round % 2 == 0 { EndpointStatus::Down } else { EndpointStatus::Up };
         mailbox.put(|pending| {
-            pending.add(StatusUpdate::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))]))
+            pending.add(StatusUpdate::Changes(vec![host("eth0", Some(status)), host("eth1", Some(status))]));
         });
         mailbox.put(|pending| {
-            pending.add(StatusUpdate::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 }))
+            pending.add(StatusUpdate::ProcessStatus(ProcessStatus { time: round.to_string(), uptime: 1.0 }));
         });
     }
     for key in ["", "a", "b"] {
