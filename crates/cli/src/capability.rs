@@ -34,8 +34,7 @@ pub fn require_net_admin(command: &str) -> Result<(), Failure> {
     require(command, &[Capability::NetAdmin])
 }
 
-/// Fails unless this process has these capabilities. For `CAP_NET_ADMIN`, child processes must have
-/// it as well.
+/// Fails unless this process has these capabilities; for `CAP_NET_ADMIN`, also its child processes.
 ///
 /// # Errors
 /// If the process lacks one of them.

@@ -98,9 +98,7 @@ pub(super) enum ParametersError {
     Settings(#[from] SettingsError),
 }
 
-/// Parameters on which verdicts depend, for all nodes of a cluster.
 pub(super) struct Parameters {
-    /// Parameters of nodes that have no node-specific ones.
     pub(super) config: Config,
     pub(super) settings: Settings,
     /// Settings of the nodes that have others.

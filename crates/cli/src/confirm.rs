@@ -42,7 +42,6 @@ struct ChangeReport {
     name: Option<&'static str>,
     whole: Value,
     text: String,
-    /// Whether the change waits or stays.
     is_good: bool,
 }
 

@@ -26,7 +26,6 @@ use tortie_datastore::pending_change::{PendingSummary, STATE_DIR, Until, now, wa
 
 /// Line that a guard prints once its parent process may end.
 pub(super) const READY: &str = "ready\n";
-/// Longest time limit of a confirmation.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Time after which a change is rolled back if its writer was killed before it could confirm it.
 const UNCONFIRMED: Duration = Duration::from_secs(60);
@@ -116,7 +115,6 @@ impl ConfirmingArgs {
         WriteOutcome { words, errors: Vec::new() }.print_dry(self.output)
     }
 
-    /// Fails with `--dry-run=client` if the result depends on the datastore.
     pub(super) fn needs_datastore(&self) -> Result<(), Failure> {
         if !self.is_offline() {
             return Ok(());
@@ -292,7 +290,6 @@ fn try_all(
 #[derive(Debug, Default)]
 struct WriteOutcome {
     words: Vec<(ResourceKey, &'static str)>,
-    /// Resource that could not be written, its place in the input, and the error.
     errors: Vec<(ResourceKey, String, String)>,
 }
 
@@ -320,8 +317,7 @@ impl WriteOutcome {
         Ok(changing)
     }
 
-    /// Asks the datastore whether this user may roll back each write. Otherwise the guard, which
-    /// has the same rights, could not.
+    /// Asks whether this user may roll back each write. Otherwise the guard, which has the same rights, could not.
     fn require_rollback_right(
         &mut self,
         store: &dyn ResourceStore,

@@ -177,8 +177,7 @@ impl DatastoreArgs {
         if matches!(self.datastore, DatastoreUrl::Etcd(_)) { self.status(local) } else { Ok(None) }
     }
 
-    /// Returns the configuration of the etcd to which status is written; `None` if Felix writes no
-    /// status to this datastore.
+    /// Returns the configuration of the etcd to which Felix writes status; `None` if it writes none.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -192,8 +191,7 @@ impl DatastoreArgs {
         Settings::of(local).etcd(url, &self.access.etcd).map(Some)
     }
 
-    /// Returns the configuration of the API server whose nodes are those of the datastore; `None`
-    /// if there is none.
+    /// Returns the configuration of the API server with the datastore's nodes; `None` if there is none.
     ///
     /// # Errors
     /// If the settings make no sense.
@@ -206,16 +204,14 @@ impl DatastoreArgs {
         }
     }
 
-    /// Reports whether the source is a fan-out server or Typha, and the node's parameters name this
-    /// kind of datastore behind it.
+    /// Reports whether the source is a fan-out server or Typha in front of this kind of datastore.
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     fn is_behind(&self, local: &Sources, datastore: &str) -> bool {
         matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
             && local.local("DatastoreType").is_some_and(|kind| kind.eq_ignore_ascii_case(datastore))
     }
 
-    /// Returns a source that has not read anything yet. `local` is Felix's parameters as the node
-    /// itself sets them.
+    /// Returns a source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -344,8 +340,7 @@ impl<'s> Settings<'s> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
 
-    /// Returns the configuration of etcd. Felix's parameters take precedence over the variables of
-    /// Calico's other programs (`felix/config/config_params.go`, `DatastoreConfig`).
+    /// Felix's parameters override Calico's other variables (`felix/config/config_params.go`, `DatastoreConfig`).
     #[cfg(feature = "etcd")]
     fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
         let (url, tls) = match url {
@@ -428,8 +423,7 @@ impl Surroundings for Settings<'_> {
     }
 }
 
-/// Converts endpoints of Calico's variables, `http://a:1,http://b:1`, into a URL. Returns also
-/// whether they require TLS.
+/// Converts endpoints such as `http://a:1,http://b:1` into a URL. Returns also whether they require TLS.
 #[cfg(feature = "etcd")]
 fn from_endpoints(endpoints: &str) -> (String, bool) {
     let mut tls = false;

@@ -38,6 +38,7 @@ pub(super) enum DatastoreUrlError {
     #[error("this build has no {name} support; build with --features {feature}")]
     NotBuilt {
         name: &'static str,
+        /// The feature that adds it.
         feature: &'static str,
     },
 }

@@ -81,7 +81,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.confirming.write_to(&*opened, &args.store, &pending, false)
 }
 
-/// Returns the keys to delete, each with its place in the input and its required version.
 fn targets(args: &Args) -> Result<Vec<(String, ResourceKey, Option<Revision>)>, Failure> {
     if let Some(kind) = &args.kind {
         let keys = names::wanted(kind, &args.names, &args.namespace, args.store.keeps())?;

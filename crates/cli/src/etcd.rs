@@ -32,7 +32,6 @@ pub(super) struct EtcdArgs {
     etcd_password_file: Option<PathBuf>,
 }
 
-/// Sources of etcd settings besides flags.
 pub(super) trait Surroundings {
     /// From its variables or its file; `None` if it is unset or empty.
     fn felix(&self, parameter: &str) -> Option<String>;
@@ -46,7 +45,6 @@ pub(super) trait Surroundings {
     }
 }
 
-/// The environment without Felix's parameters, for programs other than Felix.
 struct Environment;
 
 impl Surroundings for Environment {
@@ -110,7 +108,6 @@ impl EtcdArgs {
     }
 }
 
-/// Returns a warning if the password of etcd leaves this machine without TLS.
 fn plain_password(config: &EtcdConfig) -> Option<String> {
     let is_loopback = |endpoint: &String| {
         let host = endpoint.rsplit_once(':').map_or(endpoint.as_str(), |(host, _)| host).trim_matches(['[', ']']);

@@ -1,5 +1,3 @@
-//! Annotations of pull requests, for GitHub's workflows.
-
 /// `::KIND file=F,line=L,col=C::TEXT`.
 pub(super) fn line(kind: &str, place: Option<(String, u32, u32)>, text: &str) -> String {
     let place = place.map(|(file, line, column)| format!(" file={},line={line},col={column}", property(&file)));

@@ -63,8 +63,7 @@ impl HistoryArgs {
         History::find(&self.state_dir, origin.as_ref()).map_err(Failure::failed)
     }
 
-    /// Returns the history of this server, or the only one of Kubernetes: the agent may know the
-    /// server by another address.
+    /// This server's, or the only one of Kubernetes: the agent may know the server by another address.
     #[cfg(feature = "kubernetes")]
     fn of_kubernetes(&self, file: Option<&Path>) -> Result<History, Failure> {
         let server = super::datastore::kubeconfig(file)?.fixed().map_err(Failure::failed)?.server;

@@ -42,7 +42,6 @@ pub(super) struct FileResource {
 }
 
 impl fmt::Display for FileResource {
-    /// `file:line:column`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file.display(), self.position)
     }
@@ -55,8 +54,7 @@ pub(super) enum Validity {
     Identified,
 }
 
-/// Reads files, directories and, for `-`, standard input before they are written to a datastore.
-/// Prints problems. If there is an error, prints that nothing has been changed.
+/// `-` is standard input. Prints problems and, if one is an error, that nothing has been changed.
 pub(super) fn read(
     paths: &[PathBuf],
     namespace: &str,
@@ -174,7 +172,6 @@ fn is_validated(key: &ResourceKey, outcome: &Outcome) -> bool {
         || *outcome != Outcome::Unknown
 }
 
-/// Returns the errors of an object that it did not have before it was changed.
 pub(super) fn new_errors(key: &ResourceKey, before: &Value, after: &Value) -> Vec<FieldProblem> {
     let errors = |object: &Value| -> Vec<FieldProblem> {
         let read = read_written(&object.to_string(), Format::Json, &Options::default(), &mut Interner::new());

@@ -6,7 +6,6 @@ use super::Failure;
 use super::columns::aligned;
 use super::store::StoredKinds;
 
-/// A kind, or a resource as KIND/NAME, as in kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KindOrOne {
     pub(super) kind: ResourceKind,
@@ -46,7 +45,6 @@ impl FromStr for KindOrOne {
     }
 }
 
-/// Kinds of Kubernetes for which the error refers to kubectl.
 const OF_KUBECTL: [&str; 20] = [
     "pod",
     "pods",
@@ -107,7 +105,6 @@ pub(super) fn namespace(text: &str) -> Result<String, NamespaceError> {
     Ok(text.to_owned())
 }
 
-/// Returns the keys of the named resources: names of one kind, or KIND/NAME for each.
 pub(super) fn keys(first: &KindOrOne, names: &[String], namespace: &str) -> Result<Vec<ResourceKey>, Failure> {
     let key = |kind: ResourceKind, name: &str| {
         let namespace = if kind.is_namespaced() { namespace } else { "" };

@@ -9,7 +9,6 @@ use tortie_model::{Direction, HostEndpointKey, Key, PolicyId, WorkloadEndpointKe
 use tortie_resources::Position;
 use tortie_resources::manifest::{Format, Options, PolicyPosition, object_positions};
 
-/// Places of objects: in files, or in a datastore at a version.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     policies: BTreeMap<PolicyId, PolicyOrigin>,
@@ -45,7 +44,6 @@ impl Origin<'_> {
 }
 
 impl fmt::Display for Origin<'_> {
-    /// `file:line:column` or `resourceVersion VERSION`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InFile { file, position } => write!(f, "{}:{position}", file.display()),
@@ -92,7 +90,6 @@ impl Origins {
         self
     }
 
-    /// Adds the places of objects that have none here.
     pub(super) fn or(mut self, others: Self) -> Self {
         for (policy, written) in others.policies {
             self.policies.entry(policy).or_insert(written);

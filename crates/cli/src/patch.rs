@@ -94,7 +94,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     args.confirming.write(&args.store, &pending, false)
 }
 
-/// Reads the patch, which must be a mapping.
 fn patch(args: &Args) -> Result<Value, Failure> {
     let (place, text) = match (&args.patch, &args.patch_file) {
         (Some(text), _) => ("--patch".to_owned(), text.clone()),

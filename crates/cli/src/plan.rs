@@ -109,7 +109,6 @@ enum Output {
     Html,
 }
 
-/// Parses a datastore's URL, or a directory.
 fn place(text: &str) -> Result<DatastoreUrl, DatastoreUrlError> {
     let is_url = ["file:", "etcd:", "kubernetes:", "fanout:", "typha:"].iter().any(|scheme| text.starts_with(scheme));
     if is_url { text.parse() } else { Ok(DatastoreUrl::Directory(text.into())) }

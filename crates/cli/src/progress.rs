@@ -3,13 +3,11 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time after which progress is shown first.
 const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\r\x1b[K";
 
-/// Shows the current step and the elapsed time on standard error, in one line that is cleared at
-/// the end. Shows nothing if standard error is no terminal.
+/// Shows step and elapsed time on standard error, in one line that is cleared at the end; nothing without a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     thread: Option<(Sender<&'static str>, JoinHandle<()>)>,

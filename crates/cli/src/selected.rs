@@ -70,7 +70,6 @@ impl SelectArgs {
     }
 }
 
-/// Returns the namespace in which resources of a kind are looked up; `None` for all namespaces.
 pub(super) fn namespace_of(kind: ResourceKind, namespace: &str, all_namespaces: bool) -> Option<&str> {
     Some(namespace).filter(|_| kind.is_namespaced() && !all_namespaces)
 }

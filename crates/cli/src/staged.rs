@@ -187,7 +187,6 @@ enum StagedKind {
 }
 
 impl StagedKind {
-    /// Returns the kind of the staged policy, and API version and kind of the one that it becomes.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         const CALICO: &str = "projectcalico.org/v3";
         match self {
@@ -262,8 +261,7 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
         args.etcd.clone(),
     );
     let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::usage)?;
-    // The version of the staged policy that is put in force. The staged policy is deleted only
-    // after that, and only at this version.
+    // The version that is put in force. The staged policy is deleted only after that, and only at this version.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
     let put = PendingWrite {

@@ -85,7 +85,6 @@ pub(super) enum StoredKinds {
 }
 
 impl StoredKinds {
-    /// Reports whether Kubernetes policies are kept in their own form.
     pub(super) fn has_policies_of_kubernetes(self) -> bool {
         match self {
             #[cfg(feature = "etcd")]
@@ -124,8 +123,7 @@ impl StoreArgs {
         }
     }
 
-    /// Reports whether the objects that every cluster has must be written before all others. In
-    /// Kubernetes, the installation of Calico's kinds does that.
+    /// Whether objects of every cluster must be written first. In Kubernetes, the installation of the kinds does it.
     pub(super) fn needs_initialising(&self) -> bool {
         match self.datastore {
             #[cfg(feature = "etcd")]

@@ -1,5 +1,4 @@
-//! Standard output and standard error of commands. Both escape control sequences of terminals, so
-//! that no printer can forget it.
+//! Standard output and error of commands. Both escape control sequences, so that no printer can forget it.
 
 use std::io::{self, Write};
 
@@ -49,8 +48,7 @@ pub(super) fn print_error(text: &str) {
     let _ = write!(io::stderr(), "{}", escape::text(text));
 }
 
-/// Describes why a selector does not parse. The selector's text is below the first line, so that it
-/// cannot forge a message.
+/// The selector's text is below the first line, so that it cannot forge a message.
 pub(super) fn not_a_selector(error: &ParseError, text: &str) -> String {
     match text.len() {
         0..=LINE => format!("the selector does not parse:\n{}", error.render(text)),

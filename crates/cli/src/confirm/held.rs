@@ -1,5 +1,3 @@
-//! Changes that the agent of this node holds back.
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

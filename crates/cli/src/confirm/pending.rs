@@ -62,7 +62,6 @@ pub(super) fn guard(state: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Formats milliseconds since 1970 as a timestamp.
 fn time(ms: u64) -> String {
     timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
 }

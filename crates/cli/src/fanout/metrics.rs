@@ -1,5 +1,4 @@
-//! Metrics of a fan-out server, under Typha's names where it counts the same
-//! (`typha/pkg/snapcache`, `typha/pkg/syncserver`).
+//! Metrics of a fan-out server, by Typha's names if it has them (`typha/pkg/snapcache`, `typha/pkg/syncserver`).
 
 use tortie_datastore::Quantiles;
 use tortie_fanout::cache::{CacheStats, Upstream};

@@ -20,7 +20,6 @@ impl Text {
         text.lines().zip(flows).map(|(line, flow)| self.coloured(line, flow) + "\n").collect()
     }
 
-    /// Returns a line for one flow, without alignment.
     pub(super) fn line(self, flow: &FlowRecord) -> String {
         self.coloured(&escape::line(&self.cells(flow).join("  ")), flow) + "\n"
     }

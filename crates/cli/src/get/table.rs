@@ -3,7 +3,6 @@ use tortie_resources::stored::ResourceKind;
 
 use super::super::columns::aligned;
 
-/// Returns the columns after namespace and name: title, and path of the value.
 fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ResourceKind::NetworkPolicy

@@ -15,7 +15,6 @@ use crate::output::Output;
 use crate::pending_write::PendingWrite;
 use crate::store::{StoreArgs, StoredKinds};
 
-/// Current resources with their texts, by file of the history.
 type Present = BTreeMap<String, (StoredResource, String)>;
 
 pub(super) fn roll_back(args: &RollbackArgs, history: &History, access: &StoreArgs) -> Result<(), Failure> {
@@ -87,7 +86,6 @@ fn present(store: &dyn ResourceStore, kinds: Vec<ResourceKind>) -> Result<Presen
 struct Step<'p> {
     key: ResourceKey,
     present: Option<&'p StoredResource>,
-    /// Object to be written; `None` to remove the resource.
     wanted: Option<Value>,
 }
 
@@ -109,9 +107,8 @@ fn step<'p>(file: &FileRollback, present: &'p Present, keeps: StoredKinds) -> Re
 }
 
 impl Step<'_> {
-    /// Returns the position in the order of writes. Tiers and BGP filters, to which others refer,
-    /// come first and go last. A pool is removed before another one is created that may overlap
-    /// with it.
+    /// Tiers and BGP filters, to which others refer, come first and go last. A pool is removed before another one is
+    /// created that may overlap with it.
     fn turn(&self) -> u8 {
         match (self.key.kind(), self.wanted.is_some()) {
             (ResourceKind::IpPool, false) => 0,

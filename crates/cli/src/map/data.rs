@@ -70,7 +70,6 @@ fn of_edge(map: &Map, edge: &Edge, describe: &Describe<'_>) -> Value {
     })
 }
 
-/// Returns the nodes of an anchor; null for all.
 fn nodes_at(map: &Map, anchor: Anchor) -> Value {
     match anchor {
         Anchor::Node(number) => json!([number]),
@@ -81,8 +80,7 @@ fn nodes_at(map: &Map, anchor: Anchor) -> Value {
     }
 }
 
-/// Returns each end's decisions, and the number of its allowed traffic. The direction of an end
-/// follows from the node that refers to it.
+/// The direction of an end follows from the node that refers to it.
 fn ends(map: &Map, describe: &Describe<'_>) -> Vec<Value> {
     let mut directions = vec![Direction::Ingress; map.ends().len()];
     for node in 0..map.nodes.len() {

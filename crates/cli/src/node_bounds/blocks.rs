@@ -38,8 +38,7 @@ pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> Result<BTreeSet
     Ok(findings)
 }
 
-/// Nodes that may refuse endpoints. A node that refuses an endpoint has one that is refused if all endpoints are on one node,
-/// because more endpoints share the same bounds there.
+/// A node that refuses an endpoint has one that is refused if all are on one node, where more share the same bounds.
 fn suspects(
     nodes: &[&Node],
     endpoints: &BTreeMap<EndpointName, (Hostname, Key)>,
@@ -66,8 +65,7 @@ fn problems(node: &Node, desired: &[DesiredUpdate]) -> Result<Vec<Problem>, Upda
     Ok(programs.problems())
 }
 
-/// Returns the exceeded bound, without numbers that change with other objects; `None` for a refusal
-/// that is not about blocks.
+/// The exceeded bound, without numbers that change with other objects; `None` if the refusal is not about blocks.
 fn reason(why: &Closed) -> Option<String> {
     match why {
         Closed::NoBlocks { limit, .. } => {

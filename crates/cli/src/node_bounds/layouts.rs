@@ -12,7 +12,6 @@ use tortie_model::{Budget, Hostname, PolicyId, Update};
 use super::super::render::calculate;
 use super::{Node, RuleCounts, host};
 
-/// A node with the layout `Fast`, with the bounds on the tables of one address family.
 struct FastNode<'n> {
     node: &'n Node,
     budget: Budget,
@@ -57,7 +56,6 @@ fn dataplane(config: &Config, host: &Hostname) -> Option<DataplaneConfig> {
     Some(made)
 }
 
-/// Returns the policies of each refused chain, and the bound that it exceeds.
 fn refused(node: &Node, desired: Vec<DesiredUpdate>) -> Vec<(Vec<PolicyId>, usize)> {
     let Some(config) = dataplane(&node.config, &node.name) else { return Vec::new() };
     let mut dataplane = Dataplane::new(config);
@@ -78,7 +76,6 @@ fn policy(owner: Owner) -> Option<PolicyId> {
     }
 }
 
-/// Names the policies with the most rules of each chain.
 fn findings(refused: Vec<(Vec<PolicyId>, usize)>, rules: &RuleCounts<'_>) -> BTreeSet<Finding> {
     let of_chain = |(policies, limit)| {
         let largest = rules.largest(policies).into_iter();

@@ -11,7 +11,6 @@ use super::words::{existence, finding, layer, notes};
 pub(super) struct Answer<'a> {
     pub(super) plan: &'a Plan,
     pub(super) origins: &'a Origins,
-    /// Changes on the node that was named.
     pub(super) node: Option<&'a NodeChange>,
 }
 

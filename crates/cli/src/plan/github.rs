@@ -7,8 +7,7 @@ use super::super::github::line;
 use super::answer::Answer;
 use super::words::{few, finding, layer, notes, of_nodes, packets};
 
-/// Returns a warning for each finding, and a notice at the deciding rule for each opened or closed
-/// connection, of workloads and of host endpoints.
+/// A warning for each finding, and a notice at the deciding rule for each opened or closed connection.
 pub(super) fn annotations(answer: &Answer<'_>) -> String {
     let mut out = String::new();
     for found in &answer.plan.findings {

@@ -131,7 +131,6 @@ fn row(out: &mut String, packets: &Packets, cells: impl FnOnce(&mut String)) {
     out.push_str("</tr>\n");
 }
 
-/// Writes the summary of an end, with all its members in a collapsed element.
 fn end(out: &mut String, ends: &Ends, nodes: &str) {
     let networks = ends.networks.iter().map(ToString::to_string);
     let all: Vec<String> = ends.workloads.iter().map(ToString::to_string).chain(networks).collect();

@@ -1,5 +1,3 @@
-//! Changes of the chains, rules and IP sets of one node, line by line.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 

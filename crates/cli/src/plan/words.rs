@@ -34,7 +34,6 @@ pub(super) fn packets(packets: &Packets) -> String {
     text
 }
 
-/// Returns the restriction of connections by the nodes of their ends, as the end of a sentence.
 pub(super) fn of_nodes(nodes: Nodes) -> &'static str {
     match nodes {
         Nodes::Any => "",

@@ -1,5 +1,4 @@
-//! Commit of staged policies if the datastore is a directory of manifests: the manifest is printed,
-//! or replaces a file without other objects.
+//! Commit of staged policies in a directory: the manifest is printed, or replaces a file without other objects.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
