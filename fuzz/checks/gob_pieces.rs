@@ -6,7 +6,8 @@ use tortie_fanout::gob::{Decoder, Limits};
 /// The number of types, each of which allows one more pass over a value.
 const TYPES: usize = 64;
 
-/// The first 16 bytes are the lengths of the pieces, in turn, from 1 to 16 bytes; the rest is the stream.
+/// The first 16 bytes are the lengths of the pieces, in turn, from 1 to 16 bytes; the rest is the
+/// stream.
 pub(crate) fn check(data: &[u8]) {
     let Some((lengths, stream)) = data.split_first_chunk::<16>() else { return };
     let mut pieces = Vec::new();

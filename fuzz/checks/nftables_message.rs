@@ -8,8 +8,8 @@ use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Rule, Table as La
 use tortie_nftables::wire::SnapshotReader;
 use tortie_nftables::{Features, Plan, Table, TableConfig, TableId};
 
-/// `NFT_MSG_NEWCHAIN`, `NFT_MSG_NEWRULE`, `NFT_MSG_NEWSET`, `NFT_MSG_NEWSETELEM` and `NFT_MSG_NEWTABLE`, with
-/// `NFNL_SUBSYS_NFTABLES << 8`.
+/// `NFT_MSG_NEWCHAIN`, `NFT_MSG_NEWRULE`, `NFT_MSG_NEWSET`, `NFT_MSG_NEWSETELEM` and
+/// `NFT_MSG_NEWTABLE`, with `NFNL_SUBSYS_NFTABLES << 8`.
 const KINDS: [u16; 5] = [0xa03, 0xa06, 0xa09, 0xa0c, 0xa00];
 
 /// The first byte chooses the family. Messages follow: a byte for the kind, two for the length, and

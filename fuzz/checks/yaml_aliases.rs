@@ -9,7 +9,8 @@ use tortie_resources::manifest::{self, Format, Options};
 /// Maximum number of lines; more make a longer document, but not a deeper one.
 const LINES: usize = 4096;
 
-/// Each byte is a line: a list with an anchor whose items are aliases of earlier lists, a mapping, a merge, or a long text.
+/// Each byte is a line: a list with an anchor whose items are aliases of earlier lists, a mapping,
+/// a merge, or a long text.
 pub(crate) fn check(data: &[u8]) {
     let mut text =
         String::from("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: ns}\ndata:\n  n0: &n0 x\n");

@@ -248,7 +248,7 @@ fn staged_policies_of_kubernetes_are_kept_shown_and_put_in_force() {
     let committed = world.tortie(&commit);
     let done = "NetworkPolicy/shop/knp.default.db created\nStagedKubernetesNetworkPolicy/shop/db deleted\n";
     assert_eq!((committed.status.success(), text(&committed.stdout)), (true, done), "{committed:?}");
-    assert!(text(&committed.stderr).contains("apply it there, too"), "{committed:?}");
+    assert!(text(&committed.stderr).contains("apply the policy in Kubernetes, too"), "{committed:?}");
     assert_eq!((ask("shop/other").status.code(), ask("shop/web").status.code()), (Some(3), Some(0)));
     // It equals the policy that the controller makes of the same Kubernetes policy.
     let spec = serde_json::json!({"podSelector": {"matchLabels": {"app": "db"}},

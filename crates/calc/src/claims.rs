@@ -1,4 +1,5 @@
-//! Addresses that the annotation of a pod claims, before the platform confirms them in `status.podIPs`.
+//! Addresses that the annotation of a pod claims, before the platform confirms them in
+//! `status.podIPs`.
 //!
 //! The CNI plugin writes such annotations, and so can the pod's creator. A claim counts only under
 //! three conditions: no other endpoint of the cluster has or claims the address, no node has it,
@@ -214,7 +215,8 @@ impl Claims {
         }
     }
 
-    /// Evaluates the claims that may have changed. Returns their endpoints with the addresses that count, if any do.
+    /// Evaluates the claims that may have changed. Returns their endpoints with the addresses that
+    /// count, if any do.
     pub(crate) fn flush(&mut self, members: &mut Members) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
         if self.stale.is_empty() {
             return Vec::new();
@@ -302,7 +304,8 @@ impl Claims {
     }
 }
 
-/// Returns the claims to addresses and interfaces that do not count on any node of a cluster of exactly these objects.
+/// Returns the claims to addresses and interfaces that do not count on any node of a cluster of
+/// exactly these objects.
 #[must_use]
 pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<IgnoredObject> {
     let mut contests: BTreeMap<Box<str>, Contests> = BTreeMap::new();
@@ -317,8 +320,8 @@ pub fn claim_problems<'u>(objects: impl IntoIterator<Item = &'u Update>) -> Vec<
     claims.problems().chain(contests.values().flat_map(Contests::problems)).collect()
 }
 
-/// Returns the endpoints that claim addresses in a cluster of exactly these objects, each with the addresses that count on its
-/// node; `None` if it has no others.
+/// Returns the endpoints that claim addresses in a cluster of exactly these objects, each with the
+/// addresses that count on its node; `None` if it has no others.
 ///
 /// ```
 /// use tortie_calc::standing_claims;

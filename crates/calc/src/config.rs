@@ -91,7 +91,8 @@ pub struct GraphConfig {
     pub vxlan_enabled: Option<bool>,
     /// Whether routes of pools with IP-in-IP are programmed here (Felix's `ProgramClusterRoutes`).
     pub program_ipip_routes: bool,
-    /// Whether routes of pools without encapsulation are programmed here (Felix's `ProgramClusterRoutes`).
+    /// Whether routes of pools without encapsulation are programmed here (Felix's
+    /// `ProgramClusterRoutes`).
     pub program_no_encap_routes: bool,
     /// Source of the nodes of workload addresses.
     pub route_source: RouteSource,
@@ -100,9 +101,10 @@ pub struct GraphConfig {
     pub routes: Demand,
     /// Condition for the calculation of VXLAN tunnel ends.
     pub vteps: Demand,
-    /// Most members that the selectors of one policy or profile may match in total; [`GraphConfig::POLICY_MEMBERS`] by default.
-    /// Each IP set of the rules counts, and in it each network of each endpoint and network set that its selector matches. A
-    /// policy beyond the bound denies the endpoints that it selects and has no IP sets.
+    /// Most members that the selectors of one policy or profile may match in total;
+    /// [`GraphConfig::POLICY_MEMBERS`] by default. Each IP set of the rules counts, and in it each
+    /// network of each endpoint and network set that its selector matches. A policy beyond the
+    /// bound denies the endpoints that it selects and has no IP sets.
     pub policy_members: u64,
 }
 

@@ -11,7 +11,8 @@ use crate::sequencer::Sequencer;
 
 type RawConfig = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Collects parameters and sends all of them once the datastore has been read, and after each change.
+/// Collects parameters and sends all of them once the datastore has been read, and after each
+/// change.
 #[derive(Debug)]
 pub(crate) struct ConfigBatcher {
     hostname: Hostname,

@@ -209,7 +209,8 @@ impl Graph {
         }
     }
 
-    /// Passes on an endpoint with the addresses that count; `was_unproven` if those that it had were not confirmed.
+    /// Passes on an endpoint with the addresses that count; `was_unproven` if those that it had
+    /// were not confirmed.
     fn on_workload_endpoint(
         &mut self,
         key: WorkloadEndpointKey,
@@ -317,8 +318,8 @@ impl Graph {
     /// that nothing ever refers to an object that does not exist. The first flush after the
     /// datastore has been read completely ends with [`DesiredUpdate::InSync`].
     ///
-    /// At level `debug` the span `flush` and the events in it explain why policies are active, with the first endpoint
-    /// that each selects, and which endpoints change.
+    /// At level `debug` the span `flush` and the events in it explain why policies are active, with
+    /// the first endpoint that each selects, and which endpoints change.
     pub fn flush(&mut self, out: &mut Vec<DesiredUpdate>) {
         let empty = tracing::field::Empty;
         let span = tracing::debug_span!("flush", changes = empty, policies = empty, endpoints = empty).entered();
@@ -382,7 +383,8 @@ impl Graph {
         }
     }
 
-    /// Refuses policies and profiles whose selectors match too many members, before these are listed.
+    /// Refuses policies and profiles whose selectors match too many members, before these are
+    /// listed.
     fn flush_bound(&mut self, policies: &mut PoliciesOut, profiles: &mut ProfilesOut) {
         let rulings = self.bound.flush(&mut self.members, |owner| match owner {
             RuleOwner::Policy(slot) => self.policies.measured_rules(*slot, &self.scanner),

@@ -92,7 +92,8 @@ impl Identified for PolicyEntry {
 pub(crate) struct PoliciesOut {
     /// Policies that are active no more. One that was deleted and recreated is in both lists.
     pub(crate) inactive: Vec<PolicyId>,
-    /// Policies that are newly active, or active with a new value. Of several values of one policy the last counts.
+    /// Policies that are newly active, or active with a new value. Of several values of one policy
+    /// the last counts.
     pub(crate) active: Vec<(PolicyId, Arc<desired::Policy>)>,
     /// Endpoints to which a different set of policies applies.
     pub(crate) changed_endpoints: Vec<EndpointId>,
@@ -106,7 +107,8 @@ pub(crate) struct PoliciesOut {
 #[derive(Debug, Default)]
 pub(crate) struct Policies {
     table: SlotTable<PolicyEntry>,
-    /// The policies of each tier but the default one, which ends in the same way while it does not exist.
+    /// The policies of each tier but the default one, which ends in the same way while it does not
+    /// exist.
     by_tier: AHashMap<TierName, FxHashSet<PolicySlot>>,
     /// Slots of deleted policies; they are free once the match index has removed them.
     retired: Vec<PolicySlot>,

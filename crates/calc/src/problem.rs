@@ -28,7 +28,8 @@ pub enum Reason {
         /// The reason.
         flaw: ClaimFlaw,
     },
-    /// An `EndpointSlice` names addresses of pods of other namespaces, which do not become members of IP sets.
+    /// An `EndpointSlice` names addresses of pods of other namespaces, which do not become members
+    /// of IP sets.
     #[error("endpoints: {first} is the address of a pod of another namespace; {count} such addresses are not used")]
     ForeignAddresses {
         /// The first of the addresses.
@@ -58,8 +59,8 @@ pub enum Reason {
     /// ([`GraphConfig::hostname`](crate::GraphConfig::hostname)): its name may be misspelt.
     #[error("no node and no endpoint has this host name; nothing is calculated for it")]
     UnknownHost,
-    /// Another endpoint of the node claims the same interface or address; the endpoint is denied, or absent if the other
-    /// one has the better claim.
+    /// Another endpoint of the node claims the same interface or address; the endpoint is denied,
+    /// or absent if the other one has the better claim.
     #[error("{0}; denied")]
     Contested(Contest),
 }
@@ -68,7 +69,8 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimFlaw {
-    /// The address is reserved: loopback, link-local, multicast, unspecified, broadcast or IPv4-mapped.
+    /// The address is reserved: loopback, link-local, multicast, unspecified, broadcast or
+    /// IPv4-mapped.
     #[error("is {0}")]
     Reserved(&'static str),
     /// Another endpoint has it, confirmed by the platform.

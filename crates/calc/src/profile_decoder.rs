@@ -1,4 +1,5 @@
-//! Namespaces and service accounts, which the datastore has as profiles (`felix/calc/profile_decoder.go`).
+//! Namespaces and service accounts, which the datastore has as profiles
+//! (`felix/calc/profile_decoder.go`).
 
 use tortie_model::{Labels, NamespacedName, PrefixStripper, ProfileName};
 

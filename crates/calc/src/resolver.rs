@@ -1,5 +1,5 @@
-//! The policy resolver: for each endpoint of this node, the tiers and policies that apply to it, in order
-//! (`felix/calc/policy_resolver.go`, `felix/calc/event_sequencer.go`).
+//! The policy resolver: for each endpoint of this node, the tiers and policies that apply to it, in
+//! order (`felix/calc/policy_resolver.go`, `felix/calc/event_sequencer.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The rule scanner: turns the selectors, named ports and services of active rules into IP sets, and counts who uses
-//! which set (`felix/calc/rule_scanner.go`).
+//! The rule scanner: turns the selectors, named ports and services of active rules into IP sets,
+//! and counts who uses which set (`felix/calc/rule_scanner.go`).
 
 mod compile;
 
@@ -38,8 +38,8 @@ pub(crate) struct ScannerOut {
     pub(crate) deactivated: Vec<(IpSetId, SetSource)>,
 }
 
-/// A set as rules spell it. Finding a known spelling costs one look-up; printing and hashing the canonical selector is only
-/// done for a spelling that no active rule has used.
+/// A set as rules spell it. Finding a known spelling costs one look-up; printing and hashing the
+/// canonical selector is only done for a spelling that no active rule has used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Spelling {
     Selector(SelectorSpelling),
@@ -159,7 +159,8 @@ impl RuleScanner {
         }
     }
 
-    /// Reports sets whose use began or ended since the last flush. A set that did both is not reported.
+    /// Reports sets whose use began or ended since the last flush. A set that did both is not
+    /// reported.
     #[expect(clippy::expect_used, reason = "only a flush forgets sets")]
     pub(crate) fn flush(&mut self, out: &mut ScannerOut) {
         self.touched.sort_unstable();

@@ -45,8 +45,8 @@ struct Applied {
     counted: Vec<IpAddr>,
 }
 
-/// See the module. A service that is used by no rule costs a list of its slices. The change of a slice costs as much as the slice,
-/// however many slices its service has.
+/// See the module. A service that is used by no rule costs a list of its slices. The change of a
+/// slice costs as much as the slice, however many slices its service has.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceIndex {
     slices: AHashMap<NamespacedName, Arc<EndpointSlice>>,
@@ -95,7 +95,8 @@ impl ServiceIndex {
         }
     }
 
-    /// Marks the slices that stand for `Endpoints` of a service, if another slice of it has changed.
+    /// Marks the slices that stand for `Endpoints` of a service, if another slice of it has
+    /// changed.
     fn reconsider_endpoints(&mut self, service: &NamespacedName, changed: &NamespacedName) {
         if changed.is_slice_of_endpoints() || !self.has_sets(service) {
             return;

@@ -100,7 +100,8 @@ impl Cluster {
         pod.is_confirmed || (others.next().is_none() && self.node != Some(pod.address) && in_range)
     }
 
-    /// Members of the set of a service of `dev`, and the number of addresses of its slice that do not count.
+    /// Members of the set of a service of `dev`, and the number of addresses of its slice that do
+    /// not count.
     fn of_service(&self) -> (BTreeSet<IpAddr>, usize) {
         let is_foreign = |last: &&u8| {
             let owners = || self.pods.iter().filter(|(_, pod)| pod.is_confirmed && pod.address == **last);
@@ -283,7 +284,7 @@ fn a_claim_and_a_contest_are_reported_with_their_reason() {
     graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { is_confirmed: false, ..victim }))));
     let _ = graph.take_changes();
     let problem_texts = |graph: &Graph| graph.problems().map(|problem| problem.reason.to_string()).collect::<Vec<_>>();
-    let claim = "annotation cni.projectcalico.org/podIP: 10.0.0.1 is the address of another endpoint, by its status";
+    let claim = "annotation cni.projectcalico.org/podIP: 10.0.0.1 is the address of another endpoint, which its status confirms";
     assert_eq!(problem_texts(&graph), [claim]);
     graph.on_update(Update::WorkloadEndpoint(key(0), Some(endpoint(Pod { address: 2, ..victim }))));
     let _ = graph.take_changes();

@@ -138,7 +138,6 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<ReportedPro
     Ok(problems)
 }
 
-/// Adds the question whether a document that cannot be parsed is a template.
 fn with_template(mut problem: InputProblem, lines: &Lines<'_>) -> InputProblem {
     if problem.subject.is_empty() && is_template(&problem, lines) {
         problem.problem.message += "; is it a template that is to be rendered first?";
@@ -158,7 +157,8 @@ fn place(found: &ReportedProblem) -> (Option<&Path>, Position) {
     (found.problem.file.as_deref(), found.problem.problem.position)
 }
 
-/// `file:line:column: kind/name: field.path: message`, followed by the severity and the name of a warning.
+/// `file:line:column: kind/name: field.path: message`, followed by the severity and the name of a
+/// warning.
 fn line(found: &ReportedProblem) -> String {
     let mut line = found.problem.to_string();
     if found.severity == Severity::Warning {

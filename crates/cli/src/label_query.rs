@@ -178,7 +178,7 @@ mod tests {
             ("a>1", "not compared as numbers"),
             ("a b", "`a b` is not a valid label name"),
             ("a=b=c", "`b=c` is not a valid label value"),
-            ("=b", "`` is not the name"),
+            ("=b", "`` is not a valid label name"),
             ("a = 'b'", "=="),
         ] {
             let error = canonical(text);

@@ -1,4 +1,5 @@
-//! Revisions on disk: states of a history, the change that waits for confirmation, objects that govern a host.
+//! Revisions on disk: states of a history, the change that waits for confirmation, objects that
+//! govern a host.
 //!
 //! All have one text format. The first line names its version and the kind of the file. The second
 //! line is a header in JSON: number (`id`), time (`time_ms`), author (`by`), `deadline` and state,
@@ -121,7 +122,8 @@ pub fn make_folders(folders: &[&Path]) -> Result<(), JournalError> {
 /// has the old or the new content.
 ///
 /// # Errors
-/// [`JournalError::Io`], also if another program writes the file at this moment, or [`JournalError::Size`].
+/// [`JournalError::Io`], also if another program writes the file at this moment, or
+/// [`JournalError::Size`].
 pub fn save<E: Entry>(path: &Path, entry: &E) -> Result<(), JournalError> {
     let bytes = encode(entry).map_err(|error| at(path)(error.into()))?;
     if bytes.len() as u64 > E::MAX_BYTES {
@@ -206,7 +208,8 @@ fn parse<E: Entry>(bytes: &[u8]) -> Result<E, (usize, Damage)> {
     Ok(header.with_records(records?))
 }
 
-/// Reads the format before this one: its first line, a digest, and one JSON object with header and records.
+/// Reads the format before this one: its first line, a digest, and one JSON object with header and
+/// records.
 fn parse_former<E: Entry>(bytes: &[u8]) -> Result<E, (usize, Damage)> {
     let (magic, records) = E::FORMER;
     let body = unseal(magic, bytes).map_err(|_| (2_usize, Damage::Digest))?;

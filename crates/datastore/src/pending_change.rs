@@ -1,4 +1,5 @@
-//! A change in the datastore that is rolled back unless it is confirmed in time; see `store::pending`.
+//! A change in the datastore that is rolled back unless it is confirmed in time; see
+//! `store::pending`.
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod clock;

@@ -44,7 +44,8 @@ impl Fallback {
 pub struct InputProblem {
     /// The file, below the directory's path as given; `None` if the source has no files.
     pub file: Option<PathBuf>,
-    /// The resource: kind, namespace and name as far as they are known; empty for the file as a whole.
+    /// The resource: kind, namespace and name as far as they are known; empty for the file as a
+    /// whole.
     pub subject: String,
     /// The problem and its position in the file.
     pub problem: FieldProblem,

@@ -1,8 +1,8 @@
 //! Recorded streams: JSON lines that can be fed to the engine again.
 //!
-//! A line is `{"update": …}` with an [`Update`] as serde writes it ([`write_update`]), `{"key": "/calico/v1/…", "value": …}`
-//! with an object as Calico stores it (null deletes), `{"status": "in-sync"}` (or `resync`, `wait-for-datastore`), or
-//! `{"flush": true}`.
+//! A line is `{"update": …}` with an [`Update`] as serde writes it ([`write_update`]), `{"key":
+//! "/calico/v1/…", "value": …}` with an object as Calico stores it (null deletes), `{"status":
+//! "in-sync"}` (or `resync`, `wait-for-datastore`), or `{"flush": true}`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -24,7 +24,8 @@ pub enum Line {
     Flush,
 }
 
-/// A line of no known form. Its text names the column and the field, if the line is JSON of another form.
+/// A line of no known form. Its text names the column and the field, if the line is JSON of another
+/// form.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct NotALine(#[from] LineError);
@@ -69,8 +70,9 @@ impl From<Status> for SyncStatus {
 /// Reads one line.
 ///
 /// # Errors
-/// [`NotALine`] if it is of no known form, or its `update` has a field or a value that an [`Update`] cannot have. A stored
-/// value that is not valid is no error of the recording: see [`Line::Invalid`].
+/// [`NotALine`] if it is of no known form, or its `update` has a field or a value that an
+/// [`Update`] cannot have. A stored value that is not valid is no error of the recording: see
+/// [`Line::Invalid`].
 pub fn read_line(line: &str, labels: &mut Interner) -> Result<Line, NotALine> {
     if line.trim().is_empty() {
         return Ok(Line::Nothing);

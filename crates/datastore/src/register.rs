@@ -24,7 +24,8 @@ use store::{Claim, InForce, Store};
 /// objects claim one key, the one that sorts first takes effect. The objects that every datastore
 /// has are present from the beginning.
 ///
-/// A cluster has hundreds of thousands of pods, so each key is held once, by the object that claims it.
+/// A cluster has hundreds of thousands of pods, so each key is held once, by the object that claims
+/// it.
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Store,

@@ -121,9 +121,10 @@ impl Default for DirAccess {
     }
 }
 
-/// Lists the manifests below `root`: files ending in `.yaml`, `.yml` or `.json`. Links are followed, out of `root` only if
-/// `access` permits it. Hidden entries are left out: a mounted `ConfigMap` keeps its versions in hidden directories and
-/// links to them. `root` may be a single file.
+/// Lists the manifests below `root`: files ending in `.yaml`, `.yml` or `.json`. Links are
+/// followed, out of `root` only if `access` permits it. Hidden entries are left out: a mounted
+/// `ConfigMap` keeps its versions in hidden directories and links to them. `root` may be a single
+/// file.
 ///
 /// # Errors
 /// If `root` cannot be listed; this does not mean that files are gone.

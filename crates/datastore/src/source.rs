@@ -451,7 +451,8 @@ impl Drop for Feed {
     }
 }
 
-/// The consumer's end. Dropping it ends the source. Iterating waits for each event, until the source ends.
+/// The consumer's end. Dropping it ends the source. Iterating waits for each event, until the
+/// source ends.
 #[derive(Debug)]
 pub struct Events {
     shared: Arc<Shared>,

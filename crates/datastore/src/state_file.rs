@@ -1,4 +1,5 @@
-//! Files of a state directory: written by this user alone, replaced as a whole, sealed with a digest.
+//! Files of a state directory: written by this user alone, replaced as a whole, sealed with a
+//! digest.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -45,7 +46,8 @@ pub(crate) fn is_ours(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
-/// Replaces a file in one step that survives a power failure: a reader finds the old or the new content.
+/// Replaces a file in one step that survives a power failure: a reader finds the old or the new
+/// content.
 ///
 /// # Errors
 /// If it cannot be written, or another program writes it at this moment.
@@ -61,7 +63,8 @@ pub(crate) fn put(place: &Path, bytes: &[u8]) -> io::Result<()> {
     place.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
-/// Opens a draft that no other program writes until the file is closed. A killed program may have left the draft.
+/// Opens a draft that no other program writes until the file is closed. A killed program may have
+/// left the draft.
 fn lock_draft(draft: &Path) -> io::Result<File> {
     loop {
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(draft)?;

@@ -1,4 +1,5 @@
-//! Replays the inputs that fuzzing has found, or that are worth keeping, through the check of the fuzz target.
+//! Replays the inputs that fuzzing has found, or that are worth keeping, through the check of the
+//! fuzz target.
 #![allow(clippy::disallowed_methods, reason = "the test reads its committed inputs")]
 
 #[path = "../../../fuzz/checks/last_good.rs"]

@@ -55,7 +55,8 @@ fn ours(labels: &mut Interner) -> BTreeMap<Key, Update> {
     objects.take_updates().into_iter().map(|update| (update.key(), normal(update))).collect()
 }
 
-/// Policies whose `namespaces` peers select pods here, as the API says, and network sets as well in Calico.
+/// Policies whose `namespaces` peers select pods here, as the API says, and network sets as well in
+/// Calico.
 const PEERS_ARE_PODS: [&str; 1] = ["cnp-admin"];
 
 /// Reports whether a policy is different as its peers are pods.

@@ -93,8 +93,8 @@ pub enum AddressSource {
     /// The platform: `status.podIPs`, or a `WorkloadEndpoint` of the datastore.
     #[default]
     Platform,
-    /// The annotation of a pod without `status.podIPs`, by name. The CNI plugin writes it, and so can the pod's creator:
-    /// the addresses are claims until the platform confirms them.
+    /// The annotation of a pod without `status.podIPs`, by name. The CNI plugin writes it, and so
+    /// can the pod's creator: the addresses are claims until the platform confirms them.
     Annotation(Arc<str>),
 }
 

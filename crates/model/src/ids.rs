@@ -228,7 +228,8 @@ impl fmt::Display for PolicyId {
 
 /// A workload endpoint's identity in the cluster: host, orchestrator, workload, endpoint.
 ///
-/// One shared string, because a cluster holds hundreds of thousands of them and they are mostly hashed and compared.
+/// One shared string, because a cluster holds hundreds of thousands of them and they are mostly
+/// hashed and compared.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadEndpointKey {
     text: Arc<str>,

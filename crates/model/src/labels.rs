@@ -55,7 +55,8 @@ impl Shape {
 /// The values of labels without their names, for holders of the labels' [`Shape`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelValues(
-    /// For each key the end of its value as a little-endian `u16`, then the values one after another.
+    /// For each key the end of its value as a little-endian `u16`, then the values one after
+    /// another.
     ThinArc<(), u8>,
 );
 

@@ -2,11 +2,11 @@
 //!
 //! It contains three things only:
 //!
-//! - [`Update`]: an object of a datastore. It has an identity and, if the object exists, a value, which
-//!   is [`Valid`] where it needs checks beyond its type.
+//! - [`Update`]: an object of a datastore. It has an identity and, if the object exists, a value,
+//!   which is [`Valid`] where it needs checks beyond its type.
 //! - [`SyncStatus`]: the progress of reading the datastore.
-//! - [`desired::DesiredUpdate`]: a change of the resulting desired state of one node. It is the contract
-//!   between the calculation and any dataplane.
+//! - [`desired::DesiredUpdate`]: a change of the resulting desired state of one node. It is the
+//!   contract between the calculation and any dataplane.
 //!
 //! The crate has no dependency on Kubernetes types, files or the kernel. Values are parsed and
 //! small: labels are one shared blob with an interned [`Shape`], addresses are packed into 17
@@ -28,8 +28,8 @@
 //!
 //! # JSON
 //!
-//! With the feature `serde`, updates of both kinds and all their values can be written and read with serde, as JSON or in another
-//! format that describes itself:
+//! With the feature `serde`, updates of both kinds and all their values can be written and read
+//! with serde, as JSON or in another format that describes itself:
 //!
 //! ```
 //! # #[cfg(feature = "serde")]

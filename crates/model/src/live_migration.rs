@@ -6,7 +6,8 @@ use tortie_selector::Selector;
 
 use crate::Hostname;
 
-/// A `LiveMigration`: a workload moves, from one endpoint to another (`libcalico-go/lib/apis/internalapi`).
+/// A `LiveMigration`: a workload moves, from one endpoint to another
+/// (`libcalico-go/lib/apis/internalapi`).
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct LiveMigration {
@@ -22,7 +23,8 @@ pub struct LiveMigration {
     pub target_selector: Option<Selector>,
 }
 
-/// A workload, or one of its endpoints, that takes part in a migration. Parts that are not given are empty.
+/// A workload, or one of its endpoints, that takes part in a migration. Parts that are not given
+/// are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct MigrationParty {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Returns the kind of a reserved address (RFC 6890); `None` for an address that a workload can have.
+/// Returns the kind of a reserved address (RFC 6890); `None` for an address that a workload can
+/// have.
 ///
 /// ```
 /// use tortie_model::reserved_range;

@@ -242,10 +242,12 @@ pub enum Reason {
     /// A workload endpoint without an interface, or whose interface has no usable name.
     #[error("a workload endpoint needs an interface")]
     MissingInterface,
-    /// A host endpoint without an interface and without expected addresses, which would protect nothing.
+    /// A host endpoint without an interface and without expected addresses, which would protect
+    /// nothing.
     #[error("a host endpoint needs an interface or expected addresses")]
     NoHostInterface,
-    /// A name that no interface has, or, of a host endpoint, with other characters than `a–z A–Z 0–9 _ . -`.
+    /// A name that no interface has, or, of a host endpoint, with other characters than `a–z A–Z
+    /// 0–9 _ . -`.
     #[error("`{0}` is not the name of an interface")]
     InterfaceName(InterfaceName),
     /// A name of other characters than `a–z A–Z 0–9 _ . -`, empty, or longer than 128 characters.

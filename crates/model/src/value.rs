@@ -110,7 +110,8 @@ pub struct NodeAddress {
     pub kind: NodeAddressKind,
 }
 
-/// The addresses of a node's tunnels, which routes between nodes depend on (`felix/calc/l3_route_resolver.go`).
+/// The addresses of a node's tunnels, which routes between nodes depend on
+/// (`felix/calc/l3_route_resolver.go`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct NodeTunnels {
@@ -240,7 +241,8 @@ pub struct EndpointSlicePort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct EndpointSlice {
-    /// The service, from the label `kubernetes.io/service-name`, in the slice's namespace; `None` without the label.
+    /// The service, from the label `kubernetes.io/service-name`, in the slice's namespace; `None`
+    /// without the label.
     pub service: Option<crate::NamespacedName>,
     /// All addresses that are IP addresses.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_forms::canonical"))]
@@ -256,7 +258,8 @@ pub struct EndpointSlice {
     pub draining: Box<[IpAddr]>,
 }
 
-/// The part of the BGP configuration that a dataplane needs; networks as written, empty ones left out.
+/// The part of the BGP configuration that a dataplane needs; networks as written, empty ones left
+/// out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct BgpConfiguration {

@@ -1,4 +1,5 @@
-//! Updates in JSON. Random ones are written and read in the tests of `tortie-calc` and `tortie-protocol`.
+//! Updates in JSON. Random ones are written and read in the tests of `tortie-calc` and
+//! `tortie-protocol`.
 #![cfg(feature = "serde")]
 #![allow(clippy::unwrap_used, reason = "a test fails if it panics")]
 

@@ -20,6 +20,9 @@ const FLAGS: [&str; 12] = [
     "strictAffinity",
 ];
 
+/// Mappings of text to text, with names that users choose.
+const TEXT_MAPS: [&str; 4] = ["annotations", "labels", "labelsToApply", "matchLabels"];
+
 /// Reports each such word that is not the value of a boolean field of Calico's API: it is text for
 /// YAML 1.2, and `true` or `false` for calicoctl, which stores even a label as `"false"`.
 pub(crate) fn check(cursor: Cursor<'_, '_>, sink: &mut Sink) {
@@ -35,7 +38,8 @@ fn check_field(name: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) {
         Content::List(_) => cursor.items(sink).for_each(|item| check_field(name, item, sink)),
         Content::Map(_) => {
             let Some(map) = cursor.map(sink) else { return };
-            map.fields().for_each(|(name, field)| check_field(name, field, sink));
+            let has_texts = TEXT_MAPS.contains(&name);
+            map.fields().for_each(|(name, field)| check_field(if has_texts { "" } else { name }, field, sink));
         }
         _ => {}
     }

@@ -34,8 +34,8 @@ pub fn to_yaml(value: &Value) -> String {
 /// ```
 ///
 /// # Errors
-/// [`SyntaxError`], also if there is no document or more than one, if a field is given twice, or if a
-/// word without quotes, such as `no`, is text here and a boolean for calicoctl.
+/// [`SyntaxError`], also if there is no document or more than one, if a field is given twice, or if
+/// a word without quotes, such as `no`, is text here and a boolean for calicoctl.
 pub fn from_yaml(text: &str) -> Result<Value, SyntaxError> {
     let wrong = |message: &str| SyntaxError { position: Position { line: 1, column: 1 }, message: message.to_owned() };
     let mut documents = parse_yaml(text);

@@ -41,7 +41,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with Felix's defaults, by the name that the cluster gives it: `spec.nodeName` of pods.
+    /// A node with Felix's defaults, by the name that the cluster gives it: `spec.nodeName` of
+    /// pods.
     #[must_use]
     pub fn new(name: impl Into<Hostname>) -> Self {
         let name = name.into();

@@ -1,4 +1,5 @@
-//! The agents of the guide about embedding, on a real kernel, with pods as a CNI plugin connects them.
+//! The agents of the guide about embedding, on a real kernel, with pods as a CNI plugin connects
+//! them.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "a test that makes pods and connects them")]

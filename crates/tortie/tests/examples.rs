@@ -1,5 +1,5 @@
-//! Each program of `examples/` is run, and its output is compared. Each has fewer than 30 lines, but for the agents of a guide, which
-//! `agents.rs` runs on a kernel.
+//! Each program of `examples/` is run, and its output is compared. Each has fewer than 30 lines,
+//! but for the agents of a guide, which `agents.rs` runs on a kernel.
 
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests read files")]
@@ -18,7 +18,8 @@ fn print_line(line: Arguments<'_>) {
     PRINTED.with_borrow_mut(|printed| writeln!(printed, "{line}")).unwrap();
 }
 
-// In the modules below it stands before the standard library's, so that programs which print are called like functions.
+// In the modules below it stands before the standard library's, so that programs which print are
+// called like functions.
 macro_rules! println {
     ($($line:tt)*) => { crate::print_line(format_args!($($line)*)) };
 }
@@ -168,7 +169,8 @@ fn watch_prints() {
     assert_eq!(printed_by(watch::main), lines);
 }
 
-/// Those that need a kernel, with their limit of lines and the function that the test of a kernel calls.
+/// Those that need a kernel, with their limit of lines and the function that the test of a kernel
+/// calls.
 const AGENTS: [(&str, usize, &str); 2] = [("cni_agent", 50, "enforce"), ("own_source", 40, "main")];
 
 fn agent(name: &str) -> Option<(&str, usize, &str)> {

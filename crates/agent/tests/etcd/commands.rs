@@ -366,6 +366,40 @@ fn resources_that_files_name_are_shown_as_stored() {
 }
 
 #[test]
+fn lists_without_a_kind_are_applied_and_booleans_for_calicoctl_need_quotes() {
+    let world = World::new(EtcdOptions::default());
+    let yaml = "
+- apiVersion: projectcalico.org/v3
+  kind: GlobalNetworkSet
+  metadata: {name: a, labels: {x: \"n\"}}
+- apiVersion: projectcalico.org/v3
+  kind: IPPoolList
+  items: [{metadata: {name: p}, spec: {cidr: 10.0.0.0/24, natOutgoing: yes, blockSize: 26}}]
+";
+    let applied = world.tortie_reading(&["apply", "-f", "-"], yaml);
+    assert_eq!(good(&applied), "GlobalNetworkSet/a created\nIPPool/p created\n");
+    assert_eq!(world.kept("globalnetworksets/a")["metadata"]["labels"]["x"], "n");
+    assert_eq!(world.kept("ippools/p")["spec"]["natOutgoing"], true);
+    let json = json!([{"apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkSet", "metadata": {"name": "b"}}]);
+    let file = world.file("list.json", &json.to_string());
+    assert_eq!(good(&world.tortie(&["apply", "-f", &file])), "GlobalNetworkSet/b created\n");
+    for (yaml, place) in [
+        (yaml.replace("\"n\"", "n"), "stdin:4:35: GlobalNetworkSet/a: metadata.labels.x: must be text"),
+        (
+            "apiVersion: projectcalico.org/v3\nkind: KubeControllersConfiguration\nmetadata: {name: default}\nspec: \
+             {healthChecks: off}\n"
+                .to_owned(),
+            "stdin:4:22: KubeControllersConfiguration/default: spec.healthChecks: must be text",
+        ),
+    ] {
+        let refused = world.tortie_reading(&["apply", "-f", "-"], &yaml);
+        assert!(bad(&refused).contains(place), "{refused:?}");
+    }
+    let built_in = "profile.projectcalico.org/projectcalico-default-allow\n";
+    assert_eq!(good(&world.tortie(&["get", "profiles", "-o", "name"])), built_in);
+}
+
+#[test]
 fn kubernetes_resources_are_refused_with_their_place() {
     let world = World::new(EtcdOptions::default());
     let objects = "

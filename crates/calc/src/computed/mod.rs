@@ -119,7 +119,8 @@ impl ComputedData {
             let selected = matches.items_matching(&criterion);
             stale.extend(selected.filter_map(EndpointId::workload).cloned());
         }
-        // The policies of an endpoint may be very many, but its criteria are the same for all that match the same.
+        // The policies of an endpoint may be very many, but its criteria are the same for all that
+        // match the same.
         let mut criteria: AHashMap<MatchSetId, Vec<&OtherCriterion>> = AHashMap::new();
         stale.retain(|key| {
             let criteria = matches.match_set(&EndpointId::Workload(key.clone())).map(|set| {

@@ -15,7 +15,8 @@ pub(super) enum Claim {
     Ref(RefKind),
 }
 
-/// The owner of an address. If several of a node have the same address, the first in this order owns it.
+/// The owner of an address. If several of a node have the same address, the first in this order
+/// owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RefKind {
     Workload,

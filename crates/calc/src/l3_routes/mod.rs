@@ -222,8 +222,8 @@ impl L3Routes {
         }
     }
 
-    /// Marks a network whose data has changed, and the networks within it, for the next flush. While
-    /// routes are not needed, only removes entries without data.
+    /// Marks a network whose data has changed, and the networks within it, for the next flush.
+    /// While routes are not needed, only removes entries without data.
     fn changed(&mut self, slot: Slot) {
         if self.is_wanted {
             self.mark(slot);

@@ -1,4 +1,5 @@
-//! The nodes that routes depend on: those with an address, and those that claim a network or have a route.
+//! The nodes that routes depend on: those with an address, and those that claim a network or have a
+//! route.
 
 use std::borrow::Borrow;
 use std::net::IpAddr;

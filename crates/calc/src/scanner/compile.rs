@@ -70,11 +70,13 @@ impl Compiler<'_> {
             (None, negated) => (None, negated.map(|selected| SelectorSpelling { selected, and_not: None })),
             (Some(selected), and_not) => (Some(SelectorSpelling { selected, and_not }), None),
         };
-        // The positive selector also narrows the negated ports: where it does not match, neither does the rule.
+        // The positive selector also narrows the negated ports: where it does not match, neither
+        // does the rule.
         let mut resolved = None;
         let named_ports = self.named_ports(&side.ports, positive.as_ref(), &mut resolved, protocol);
         let not_named_ports = self.named_ports(&side.extras.not_ports, positive.as_ref(), &mut resolved, protocol);
-        // Sets of named ports embody the selector, unless numeric ports are the alternative to them.
+        // Sets of named ports embody the selector, unless numeric ports are the alternative to
+        // them.
         let needs_selector = named_ports.is_empty() || side.numeric_ports().next().is_some();
         let matched = match positive {
             Some(selector) if needs_selector => [self.set(Spelling::Selector(selector), &mut None)].into(),

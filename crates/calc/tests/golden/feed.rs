@@ -19,7 +19,8 @@ pub(crate) enum UpdateOutcome {
     Ignored,
 }
 
-/// The graph, a dataplane that checks every reference, and the replayed state in the form of the recordings.
+/// The graph, a dataplane that checks every reference, and the replayed state in the form of the
+/// recordings.
 pub(crate) struct Feed {
     graph: Graph,
     labels: Interner,

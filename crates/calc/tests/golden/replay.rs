@@ -46,7 +46,8 @@ const PEER_NAMES: [(&str, &str); 7] = [
 ];
 
 impl State {
-    /// Applies a message as a recording has it, `{"type": "proto.X", "msg": {…}}`. Internal ones pass.
+    /// Applies a message as a recording has it, `{"type": "proto.X", "msg": {…}}`. Internal ones
+    /// pass.
     pub(crate) fn apply_recorded(&mut self, message: &Json) {
         let name = message["type"].as_str().unwrap();
         let Some(name) = name.strip_prefix("proto.") else { return assert_eq!(name, "calc.DatastoreNotReady") };

@@ -1,5 +1,3 @@
-//! Checks that need more than one object.
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use tortie_analysis::plan::{Cluster, Finding};
@@ -18,7 +16,7 @@ use super::super::node_bounds;
 use super::super::origin::{Origin, Origins};
 use super::host_endpoints;
 use super::input::Input;
-use super::lint::Lint;
+use super::lint::{Lint, warn};
 
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let origins = Origins::of_texts(input.texts.clone(), &input.options);
@@ -44,8 +42,8 @@ fn global_config(updates: &[Update]) -> Config {
     sources.resolve().map(|resolved| resolved.config).unwrap_or_default()
 }
 
-/// Returns the claims to addresses and interfaces that are ignored on any node, unless the
-/// manifests set that all claims count.
+/// Returns the ignored claims to addresses and interfaces, unless the manifests set that all claims
+/// count.
 pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
     if global_config(&input.updates).address_claims == AddressClaims::Any {
         return Vec::new();
@@ -62,18 +60,6 @@ pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
         file.map_or(found.clone(), |file| found.in_file(file))
     });
     found.collect()
-}
-
-/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a built-in object.
-pub(super) fn warn(
-    lint: Lint,
-    subject: String,
-    origin: Option<Origin<'_>>,
-    text: String,
-) -> Option<(Lint, InputProblem)> {
-    let Origin::InFile { file, position } = origin? else { return None };
-    let problem = FieldProblem::new(Severity::Warning, position, "", text);
-    Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
 }
 
 struct Names<'u> {

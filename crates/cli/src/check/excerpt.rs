@@ -7,7 +7,8 @@ use tortie_resources::{Position, Severity};
 use super::lines::{Line, Lines};
 use tortie_telemetry::escape;
 
-/// Maximum number of characters shown before a place, and from its beginning on. They bound the output for long lines.
+/// Maximum number of characters shown before a place, and from its beginning on. They bound the
+/// output for long lines.
 const BEFORE: usize = 80;
 const SHOWN: usize = 160;
 
@@ -21,7 +22,8 @@ impl<'t> Excerpts<'t> {
         Self { lines, renderer: if in_color { Renderer::styled() } else { Renderer::plain() } }
     }
 
-    /// Underlines the place, labelled with the suggestion if there is one. Empty for a problem without a place.
+    /// Underlines the place, labelled with the suggestion if there is one. Empty for a problem
+    /// without a place.
     pub(super) fn of(&self, problem: &InputProblem) -> String {
         let position = problem.problem.position;
         let line = problem.file.as_deref().and_then(|file| self.lines.get(file, position.line));

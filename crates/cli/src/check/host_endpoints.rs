@@ -5,10 +5,8 @@ use tortie_model::desired::DesiredUpdate;
 use tortie_model::{HostEndpoint, HostEndpointKey, HostInterface, Hostname, Key, Update};
 
 use super::super::origin::Origins;
-use super::cluster::warn;
-use super::lint::Lint;
+use super::lint::{Lint, warn};
 
-/// Returns a warning for each untracked policy that selects a host endpoint of all interfaces.
 pub(super) fn untracked_for_all(desired: &[DesiredUpdate], origins: &Origins) -> Vec<(Lint, InputProblem)> {
     let mut found = Vec::new();
     for update in desired {
@@ -29,7 +27,8 @@ pub(super) fn untracked_for_all(desired: &[DesiredUpdate], origins: &Origins) ->
     found
 }
 
-/// Returns a warning for each host endpoint whose interface has another one, which is first by name.
+/// Returns a warning for each host endpoint whose interface has another one, which is first by
+/// name.
 pub(super) fn of_one_interface(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)> {
     let mut by_node: BTreeMap<&Hostname, BTreeMap<&str, (&HostEndpointKey, &HostEndpoint)>> = BTreeMap::new();
     for update in updates {

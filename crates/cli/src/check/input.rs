@@ -16,7 +16,6 @@ pub(super) struct Input {
     pub(super) options: Options,
     pub(super) texts: Vec<(PathBuf, String)>,
     pub(super) updates: Vec<Update>,
-    /// Problems as `run` reports them, and warnings about single fields.
     pub(super) problems: Vec<InputProblem>,
 }
 
@@ -57,7 +56,6 @@ impl Input {
         Ok(())
     }
 
-    /// Takes a text as if it were a directory with one file.
     pub(super) fn take_text(&mut self, file: PathBuf, text: String) {
         let mut state = DirState::new(self.options.clone());
         state.set_file(&file, Some(FileContent::Text(&text)));
@@ -71,7 +69,8 @@ fn is_blank(text: &str) -> bool {
     text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'))
 }
 
-/// Returns the error for a path without objects: the path is wrong, or the program that writes it has failed.
+/// Returns the error for a path without objects: the path is wrong, or the program that writes it
+/// has failed.
 fn nothing_in(path: &Path) -> InputProblem {
     let (file, message) = match path.as_os_str() == "-" {
         true => (Path::new(STDIN), "there are no objects in it"),

@@ -1,6 +1,9 @@
-//! Warnings about valid objects that are probably mistakes.
-
 use std::fmt;
+
+use tortie_datastore::{Fallback, InputProblem};
+use tortie_resources::{FieldProblem, Severity};
+
+use super::super::origin::Origin;
 
 /// Kind of warning: a valid object that is probably a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -97,7 +100,6 @@ impl Lint {
 }
 
 impl fmt::Display for Lint {
-    /// Writes the name for `--allow`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = clap::ValueEnum::to_possible_value(self);
         f.write_str(value.as_ref().map_or("other", |value| value.get_name()))
@@ -115,4 +117,17 @@ impl From<tortie_resources::Lint> for Lint {
             _ => Self::Other,
         }
     }
+}
+
+/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a
+/// built-in object.
+pub(super) fn warn(
+    lint: Lint,
+    subject: String,
+    origin: Option<Origin<'_>>,
+    text: String,
+) -> Option<(Lint, InputProblem)> {
+    let Origin::InFile { file, position } = origin? else { return None };
+    let problem = FieldProblem::new(Severity::Warning, position, "", text);
+    Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
 }

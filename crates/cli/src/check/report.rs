@@ -8,7 +8,8 @@ use super::super::github;
 use super::ReportedProblem;
 use super::input::Input;
 
-/// `12 Deployments skipped`, if objects are for other programs, and `2 errors, 1 warning in 3 files`.
+/// `12 Deployments skipped`, if objects are for other programs, and `2 errors, 1 warning in 3
+/// files`.
 pub(super) fn summary(skipped: &[ReportedProblem], found: &[ReportedProblem], input: &Input) -> String {
     let kinds = skipped.iter().filter_map(|object| object.problem.subject.split('/').next());
     let skipped = manifest::skipped(kinds).map(|line| line + "\n").unwrap_or_default();

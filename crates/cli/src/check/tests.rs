@@ -408,6 +408,37 @@ fn claims_are_checked_by_node() {
 }
 
 #[test]
+fn host_endpoints_and_untracked_policies_that_are_not_enforced_are_named() {
+    let host_endpoint = |name: &str, spec: &str| {
+        format!(
+            "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {{name: {name}, labels: {{host: n1}}}}\n\
+             spec: {{node: n1, profiles: [projectcalico-default-allow], {spec}}}\n---\n"
+        )
+    };
+    let untracked = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: early}\n\
+                     spec: {selector: host == 'n1', doNotTrack: true, applyOnForward: true, ingress: [{action: Deny}]}\n";
+    let of = |specs: &[(&str, &str)]| {
+        let hosts: String = specs.iter().map(|(name, spec)| host_endpoint(name, spec)).collect();
+        output_of(&format!("{hosts}{untracked}"), &[])
+    };
+    let all = ("a", "interfaceName: \"*\"");
+    let text = of(&[all]);
+    assert!(text.contains("GlobalNetworkPolicy/early: is not enforced for host endpoint a: untracked"), "{text}");
+    assert!(text.contains("[untracked-for-all-interfaces]"), "{text}");
+    let (named, expecting) =
+        (("b", "interfaceName: eth0, expectedIPs: [192.0.2.1]"), ("c", "expectedIPs: [192.0.2.1]"));
+    assert_eq!(of(&[named]), "no problems in 1 file\n");
+    for (second, interface) in
+        [(expecting, "the interface with address 192.0.2.1"), (("d", "interfaceName: eth0"), "interface eth0")]
+    {
+        let text = of(&[named, second]);
+        let message = format!("is not enforced: host endpoint b, the first by name, has {interface} as well");
+        assert!(text.contains(&message) && text.contains("[host-endpoint-of-same-interface]"), "{text}");
+    }
+    assert_eq!(of(&[named, ("d", "interfaceName: eth1")]), "no problems in 1 file\n");
+}
+
+#[test]
 fn suppressed_findings_are_not_reported() {
     let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();
     assert_eq!(output_of(LINTS, &all), "no problems in 1 file\n");
@@ -415,8 +446,16 @@ fn suppressed_findings_are_not_reported() {
         let of = |text: &str| text.matches(&format!("[{lint}]")).count();
         assert_eq!(of(&output_of(LINTS, &[lint])), 0, "{lint}");
         // Separate tests cover these.
-        let elsewhere =
-            [Lint::Other, Lint::OverBudget, Lint::ParameterOverruled, Lint::ProfileAbsent, Lint::RuleNeverMatches];
+        let elsewhere = [
+            Lint::HostEndpointOfSameInterface,
+            Lint::Other,
+            Lint::OverBudget,
+            Lint::ParameterOverruled,
+            Lint::ProfileAbsent,
+            Lint::RuleNeverMatches,
+            Lint::UntrackedForAllInterfaces,
+            Lint::UnusedKind,
+        ];
         assert!(of(&output_of(LINTS, &[])) > 0 || elsewhere.contains(&lint), "{lint}");
     }
 }

@@ -52,8 +52,8 @@ pub(super) struct FileEvents {
     notes: Vec<(FileEvent, Stamp, Duration)>,
     /// Events have been lost, so that earlier notes may not be true any more.
     lost: bool,
-    /// Files being written, by the names that their events bear. An event may be read late, when its name belongs to
-    /// another file or to none.
+    /// Files being written, by the names that their events bear. An event may be read late, when
+    /// its name belongs to another file or to none.
     names: HashMap<PathBuf, Stamp, RandomState>,
 }
 
@@ -87,7 +87,8 @@ impl FileEvents {
             EventKind::Modify(ModifyKind::Name(RenameMode::From)) | EventKind::Remove(_) => self.remove_name(path),
             EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                 self.remove_name(path);
-                // A directory, or a link to one, appears with everything in it, as the versions of a `ConfigMap` do.
+                // A directory, or a link to one, appears with everything in it, as the versions of
+                // a `ConfigMap` do.
                 for stamp in names.below(path) {
                     self.note(FileEvent::Renamed, Some(stamp), now);
                 }

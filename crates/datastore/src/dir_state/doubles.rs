@@ -69,8 +69,8 @@ impl Definition {
         is_unknown(&self.outcome)
     }
 
-    /// Returns the fallback of a definition of this file whose selector is unreadable: the denial of its earlier form, if
-    /// there is one.
+    /// Returns the fallback of a definition of this file whose selector is unreadable: the denial
+    /// of its earlier form, if there is one.
     pub(super) fn fallback_of_unknown(&self) -> Fallback {
         let has_earlier = self.doubles.iter().any(|double| double.age != Age::Current);
         if has_earlier { Fallback::Denied } else { Fallback::Nothing }

@@ -72,7 +72,8 @@ pub struct HistoryEntry {
     pub time_ms: u64,
     /// Whether changes between the previous state and this one could not be recorded.
     pub gap: bool,
-    /// The changed files; none for the first state. Serialised apart, as records of a [journal](crate::journal).
+    /// The changed files; none for the first state. Serialised apart, as records of a
+    /// [journal](crate::journal).
     #[serde(skip)]
     pub changes: Vec<FileChange>,
 }

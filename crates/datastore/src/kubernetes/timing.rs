@@ -10,7 +10,8 @@ use crate::Backoff;
 pub struct Timing {
     /// Most objects in a page of a list; 500 by default.
     pub page: usize,
-    /// Duration of a watch that is requested from the server, which may take up to twice as long; 300 s by default.
+    /// Duration of a watch that is requested from the server, which may take up to twice as long;
+    /// 300 s by default.
     pub watch: Duration,
     /// Longest silence of a watch; 150 s by default. Servers send a bookmark about every minute.
     pub idle: Duration,

@@ -10,18 +10,20 @@ use super::Register;
 /// Prefix of the names of the denials.
 const RESERVED: &str = "tortie-contested";
 
-/// The objects that stand for denials, by the contested key. No object with such a name can be written.
+/// The objects that stand for denials, by the contested key. No object with such a name can be
+/// written.
 pub(super) type Contests = BTreeMap<Key, ObjectId>;
 
-/// Returns the policy that denies the endpoints of another policy, before all others of its tier; `None` for a staged
-/// policy, which is not enforced.
+/// Returns the policy that denies the endpoints of another policy, before all others of its tier;
+/// `None` for a staged policy, which is not enforced.
 fn denial(id: &PolicyId, policy: &Valid<Policy>) -> Option<Valid<Policy>> {
     let first = || Policy { order: Order::new(f64::MIN), ..Policy::clone(policy) };
     (!id.kind.is_staged()).then(|| first().denying(&id.kind, policy.selector.clone()))
 }
 
 impl Register {
-    /// Denies the endpoints that ignored policies select, for the keys that were touched since the last updates.
+    /// Denies the endpoints that ignored policies select, for the keys that were touched since the
+    /// last updates.
     pub(super) fn close_contests(&mut self) {
         if !self.claims.is_in_conflict() && self.contests.is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! Opening of files below a directory: nothing that blocks, and nothing outside unless that is permitted.
+//! Opening of files below a directory: nothing that blocks, and nothing outside unless that is
+//! permitted.
 
 use std::fs::{self, File, Metadata};
 use std::io;

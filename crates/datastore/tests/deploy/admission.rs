@@ -1,4 +1,5 @@
-//! The expressions of `deploy/tenants.yaml` decide as documented, evaluated with a stub of the API server's authorizer.
+//! The expressions of `deploy/tenants.yaml` decide as documented, evaluated with a stub of the API
+//! server's authorizer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::{deploy, documents};
 
-/// The number of checks that the API server's cost limit leaves to one expression: 350,000 each of 1,000,000.
+/// The number of checks that the API server's cost limit leaves to one expression: 350,000 each of
+/// 1,000,000.
 const CHECKS: usize = 2;
 
 /// A rule of RBAC and the namespace of its binding, or `None` for a cluster-wide binding.

@@ -1,9 +1,9 @@
 //! Desired state of one node: the contract between the calculation and any dataplane.
 //!
-//! Updates come in batches. Within a batch dependencies come first and removals last (IP sets, policies, profiles,
-//! endpoints; then endpoint, profile, policy and IP set removals), so that at every point of the stream a policy refers
-//! only to IP sets that exist, and an endpoint only to policies and profiles that exist
-//! (`felix/calc/event_sequencer.go`).
+//! Updates come in batches. Within a batch dependencies come first and removals last (IP sets,
+//! policies, profiles, endpoints; then endpoint, profile, policy and IP set removals), so that at
+//! every point of the stream a policy refers only to IP sets that exist, and an endpoint only to
+//! policies and profiles that exist (`felix/calc/event_sequencer.go`).
 
 mod computed;
 mod routes;

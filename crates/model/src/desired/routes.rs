@@ -1,5 +1,5 @@
-//! Routes to workloads and nodes, and the ends of VXLAN tunnels (`RouteUpdate` and `VXLANTunnelEndpointUpdate` of
-//! `felix/proto/felixbackend.proto`).
+//! Routes to workloads and nodes, and the ends of VXLAN tunnels (`RouteUpdate` and
+//! `VXLANTunnelEndpointUpdate` of `felix/proto/felixbackend.proto`).
 
 use std::fmt;
 use std::net::IpAddr;

@@ -7,9 +7,10 @@ use crate::{Cidr, EntityMatch, Family, IpSetId, NamedProtocol, PortSpec, Protoco
 /// A list of IP set ids; a rule has few.
 pub type SetIds = ShortList<IpSetId>;
 
-/// The IP sets of one rule; by default none, which only rules without selectors, services and names of ports allow
-/// ([`Rules::new`]). Within a list: selector and service sets are all required; named-port sets are alternatives
-/// to each other and to the numeric ports; every negated set excludes its members.
+/// The IP sets of one rule; by default none, which only rules without selectors, services and names
+/// of ports allow ([`Rules::new`]). Within a list: selector and service sets are all required;
+/// named-port sets are alternatives to each other and to the numeric ports; every negated set
+/// excludes its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
 pub struct RuleSets {
@@ -52,7 +53,8 @@ impl RuleSets {
     }
 }
 
-/// The rules of one direction with their IP sets; the rules themselves are shared with the datastore's value.
+/// The rules of one direction with their IP sets; the rules themselves are shared with the
+/// datastore's value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     rules: Arc<[Rule]>,

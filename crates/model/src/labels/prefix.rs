@@ -1,4 +1,5 @@
-//! Labels without the prefix that profiles put before the names of a namespace's or service account's labels.
+//! Labels without the prefix that profiles put before the names of a namespace's or service
+//! account's labels.
 
 use std::sync::Arc;
 

@@ -315,19 +315,19 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
     }
 }
 
-/// Reports a peer of a kind that the API has for egress rules, but not Calico.
+/// Reports a peer of a kind that Calico does not have, or that the API has for egress rules alone.
 fn is_unsupported(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> bool {
     let Some(map) = cursor.map(&mut Sink::default()) else { return false };
-    for (name, instead) in [("nodes", "the addresses of the nodes"), ("domainNames", "the addresses of the domains")] {
+    for (name, items) in [("nodes", Some("nodes")), ("domainNames", Some("domains")), ("networks", None)] {
         let Some(field) = map.field(name) else { continue };
-        field.error(
-            sink,
-            if egress {
-                format!("peers of this kind are not supported here; list {instead} under `networks`")
-            } else {
-                "is not a peer of ingress rules".to_owned()
-            },
-        );
+        let message = match (egress, items) {
+            (true, None) => continue,
+            (true, Some(items)) => {
+                format!("peers of this kind are not supported here; list the addresses of the {items} under `networks`")
+            }
+            (false, _) => "is not a peer of ingress rules".to_owned(),
+        };
+        field.error(sink, message);
         return true;
     }
     false

@@ -14,7 +14,7 @@ const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 /// Converts `Endpoints` to one slice for each subset, as the control plane does
 /// (`EndpointSliceMirroring`). The Service has the same name.
 pub(crate) fn endpoints(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    if object.meta.labels.iter().any(|label| *label == (SKIP_MIRROR, "true")) {
+    if object.meta.labels.contains(&(SKIP_MIRROR, "true")) {
         return Some(Vec::new());
     }
     let service = name_of(object);

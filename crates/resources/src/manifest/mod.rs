@@ -56,8 +56,8 @@ pub fn read(text: &str, format: Format, options: &Options, labels: &mut Interner
 }
 
 /// Reads a manifest like [`read`]. For each of [`Manifest::resources`] it also returns the complete
-/// object as written, with the fields that follow from its list. An object of another kind of Calico's API is invalid if a
-/// word in it has another meaning for calicoctl, such as `no` as text.
+/// object as written, with the fields that follow from its list. An object of another kind of
+/// Calico's API is invalid if a word in it has another meaning for calicoctl, such as `no` as text.
 #[must_use]
 pub fn read_written(
     text: &str,

@@ -8,8 +8,8 @@ pub(crate) struct Attack {
     pub(crate) manifest: String,
 }
 
-/// Addresses that are not those of a pod in `dev`: a pod's, another node's pod's, a node's, a gateway's, outside of every pool,
-/// and special ones.
+/// Addresses that are not those of a pod in `dev`: a pod's, another node's pod's, a node's, a
+/// gateway's, outside of every pool, and special ones.
 const FOREIGN: [&str; 18] = [
     "10.0.0.50",
     "10.0.0.50/32",

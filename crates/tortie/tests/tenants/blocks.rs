@@ -1,5 +1,5 @@
-//! Blocks of eBPF maps: policies and network sets of one namespace close endpoints of that namespace only, in whatever order they
-//! come.
+//! Blocks of eBPF maps: policies and network sets of one namespace close endpoints of that
+//! namespace only, in whatever order they come.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -74,7 +74,8 @@ impl Programs {
     }
 }
 
-/// Network sets of `dev` with so many IPv6 networks far apart, and policies that have them: more than the trees of addresses hold.
+/// Network sets of `dev` with so many IPv6 networks far apart, and policies that have them: more
+/// than the trees of addresses hold.
 fn many_networks(count: u32) -> String {
     let mut all = String::new();
     for set in 0..4_u32 {

@@ -1,8 +1,9 @@
 //! Tenant isolation: objects of one namespace change the desired state of that namespace only.
 //!
-//! Each attack adds one object of namespace `dev` to a cluster, and the desired state of both nodes is compared with the
-//! state without it. Differences are allowed in endpoints and policies of `dev`, and in set members and routes for the
-//! addresses that the platform reports for pods of `dev`. Of the blocks of eBPF maps, `dev` takes none from others (`blocks`).
+//! Each attack adds one object of namespace `dev` to a cluster, and the desired state of both nodes
+//! is compared with the state without it. Differences are allowed in endpoints and policies of
+//! `dev`, and in set members and routes for the addresses that the platform reports for pods of
+//! `dev`. Of the blocks of eBPF maps, `dev` takes none from others (`blocks`).
 
 #![cfg(test)]
 
@@ -69,7 +70,8 @@ fn two_objects_of_one_namespace_leave_other_namespaces_alone() {
     expect_isolated(pairs);
 }
 
-/// A tenant has no means to close the endpoints of another tenant by a claim that the platform does not confirm.
+/// A tenant has no means to close the endpoints of another tenant by a claim that the platform does
+/// not confirm.
 #[test]
 fn pending_claims_do_not_outlive_their_object() {
     for claim in pods_beside("10.0.0.50") {

@@ -132,7 +132,8 @@ impl Facts {
         differences
     }
 
-    /// Returns the interfaces and addresses of others that active endpoints of `dev` have afterwards.
+    /// Returns the interfaces and addresses of others that active endpoints of `dev` have
+    /// afterwards.
     fn taken_by_dev(&self, after: &[DesiredUpdate]) -> Vec<String> {
         let mut taken = Vec::new();
         for update in after {

@@ -147,7 +147,8 @@ fn checked_out_by_git() {
     assert!(took < AT_ONCE, "{took:?}");
 }
 
-/// Versions of a `ConfigMap`, between which an object moves to another file, and to one that is new.
+/// Versions of a `ConfigMap`, between which an object moves to another file, and to one that is
+/// new.
 #[test]
 fn versions_of_a_config_map() {
     let dir = TempDir::new().unwrap();

@@ -145,7 +145,8 @@ impl Model {
         self.stale.insert(file, stale);
     }
 
-    /// As many of the earlier definitions as are missing now, and differ from those of now: the last ones.
+    /// As many of the earlier definitions as are missing now, and differ from those of now: the
+    /// last ones.
     fn missing(mut earlier: Vec<Document>, now: &[Document]) -> Vec<Document> {
         earlier.retain(|document| *document != Blind);
         let number = earlier.len().saturating_sub(now.iter().filter(|document| **document != Blind).count());
@@ -290,7 +291,8 @@ fn snapshot_of(known: BTreeMap<Key, Update>) -> Vec<Update> {
     known.into_values().collect()
 }
 
-/// Takes the denials for ignored definitions out of a snapshot, and returns their selectors in order.
+/// Takes the denials for ignored definitions out of a snapshot, and returns their selectors in
+/// order.
 fn without_denials(snapshot: Vec<Update>) -> (Vec<String>, Vec<Update>) {
     let mut closed = Vec::new();
     let others = snapshot.into_iter().filter(|update| match update {

@@ -63,7 +63,8 @@ impl EtcdStore {
         Ok(Self { config, runtime, connection: Mutex::default() })
     }
 
-    /// Writes a text under any path, such as a status; it vanishes after `ttl`, if one is given (in whole seconds).
+    /// Writes a text under any path, such as a status; it vanishes after `ttl`, if one is given (in
+    /// whole seconds).
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].

@@ -232,10 +232,12 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
         let found = resource(&text(&format!("{{namespaces: {{}}}}, {peer}, {peer}")), UnknownFields::Refuse);
         assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
     }
-    let ingress = with_rule("{action: Deny, from: [{nodes: {}}]}");
-    let problems = resource(&ingress, UnknownFields::Refuse).problems;
-    assert_eq!(problems.len(), 1);
-    assert_eq!(problems[0].to_string(), "spec.ingress[0].from[0].nodes: is not a peer of ingress rules");
+    for (name, value) in [("nodes", "{}"), ("domainNames", "[a.org]"), ("networks", "[10.0.0.0/8]")] {
+        let ingress = with_rule(&format!("{{action: Deny, from: [{{{name}: {value}}}]}}"));
+        let problems = resource(&ingress, UnknownFields::Refuse).problems;
+        let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(messages, [format!("spec.ingress[0].from[0].{name}: is not a peer of ingress rules")]);
+    }
 }
 
 #[test]

@@ -96,7 +96,9 @@ fn kinds_that_are_only_stored_are_searched_for_such_words() {
     };
     let invalid = Outcome::Invalid { substitute: None };
     let text = calico("KubeControllersConfiguration", "a: n", "{healthChecks: on}");
-    assert_eq!(read(&text), (invalid, vec!["metadata.labels.a".to_owned(), "spec.healthChecks".to_owned()]));
+    assert_eq!(read(&text), (invalid.clone(), vec!["metadata.labels.a".to_owned(), "spec.healthChecks".to_owned()]));
+    let text = calico("KubeControllersConfiguration", "enabled: yes", "{}");
+    assert_eq!(read(&text), (invalid, vec!["metadata.labels.enabled".to_owned()]));
     let text = calico("IPAMConfiguration", "", "{strictAffinity: yes, autoAllocateBlocks: on}");
     assert_eq!(read(&text), (Outcome::Unknown, Vec::new()));
     // The reader of a directory has no use for these kinds.
