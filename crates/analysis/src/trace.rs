@@ -36,26 +36,30 @@
 //!
 //! | from | to | evaluated |
 //! |---|---|---|
-//! | a workload | a workload of its node | egress of the one, ingress of the other |
-//! | | a workload of another node | besides, on both nodes, policies of the host endpoint of all interfaces (`*`) for forwarded traffic, and those of the second node before DNAT and conntrack |
-//! | | its node | its egress, then `DefaultEndpointToHostAction`; no host endpoint |
-//! | | another node, or outside | its egress, the host endpoints' policies for forwarded traffic on its node, those of the other node for traffic of the host |
-//! | a node | itself, or a workload on it | nothing: Felix applies no policy to that |
+//! | a workload | any place | policies of the host endpoint of all interfaces (`*`) before DNAT; on forwarded traffic, its policies for that; then the workload's egress |
+//! | | a workload of its node | then the ingress of that workload, and `*` on the way out |
+//! | | its node | then `DefaultEndpointToHostAction` |
+//! | | another node, a workload there, or outside | then the host endpoints on the way out, and those of the other node on the way in |
+//! | a node | itself | the host endpoint of loopback, or else `*`, out and in |
+//! | | a workload on it | nothing: Felix applies no policy to that |
 //! | | any other place | the host endpoints' egress, then as above |
-//! | outside | a workload, or a node | the host endpoints' policies of that node, then the workload's ingress |
+//! | outside | a workload, or a node | the host endpoints' policies of that node; for a workload its ingress, then `*` on the way out |
 //!
-//! - A workload reaches itself: such packets do not leave it.
-//! - A node port: the verdicts of the first node, before DNAT and on forwarded traffic, then those
-//!   of the backend's node. A backend on another node sees the address of the first node, as with
-//!   kube-proxy unless `externalTrafficPolicy` is `Local`. With `Local`, such a backend gets no
-//!   packets.
-//! - The question is about the first packet of a connection. If its addresses are translated (a
-//!   Service), ask about each backend.
-//! - The interface at which traffic enters or leaves a node is unknown here. Of a node's host
-//!   endpoints, the one that expects the node's address in the packet is evaluated, else the one of
-//!   all interfaces. Otherwise all are evaluated, and each must allow the packet.
-//! - Between workloads of different nodes, host endpoints of single interfaces are left out,
-//!   because tunnels hide the packets from them.
+//! - A workload reaches itself: such packets do not leave it, unless they are sent to a Service or
+//!   floating address.
+//! - A translated destination ([`DestinationNat`]) is evaluated as the node that translates it
+//!   does: untracked policy and policy before DNAT see the original destination. A backend on
+//!   another node sees the address of the node of a node port, as with kube-proxy unless
+//!   `externalTrafficPolicy` is `Local`. With `Local`, such a backend gets no packets.
+//! - Sources are translated on the way: packets that leave the pools (`natOutgoing`), and packets
+//!   of a node into a tunnel. [`Leg::packet`] is the packet at an endpoint.
+//! - The question is about the first packet of a connection. If it is sent to a Service, ask about
+//!   each backend.
+//! - Host endpoints of an interface: the first by name is enforced. The interface at which traffic
+//!   enters or leaves a node is unknown here; see [`Traffic::stages`]. Where several remain, each
+//!   must allow the packet.
+//! - Between workloads of different nodes, pools determine whether the packets pass a tunnel.
+//!   Without a pool they are taken to do so, and host endpoints of single interfaces are left out.
 //!
 //! The graph of a node is created with the first question about it, and follows later changes. No
 //! I/O, no clock.
@@ -69,6 +73,8 @@ mod network;
 mod network_set;
 mod node;
 mod path;
+mod pools;
+mod query;
 mod service;
 mod services;
 
@@ -77,9 +83,9 @@ pub use connection::{Connection, EnforcementPoint, Leg, Place};
 pub use error::TraceError;
 pub use host::{HostStage, Link, Traffic};
 pub use index::AddressIndex;
-pub use network::NatSettings;
 pub use network_set::SetNetwork;
-pub use path::{ConnectionQuery, DestinationNat};
+pub use pools::NatSettings;
+pub use query::{ConnectionQuery, DestinationNat};
 pub use service::{Backend, ServiceError};
 pub use services::{ServicePortName, Services};
 pub use tortie_evaluate as evaluate;

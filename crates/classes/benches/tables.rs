@@ -45,7 +45,8 @@ fn set(id: IpSetId, holds: impl Fn(u32) -> bool) -> DesiredUpdate {
     DesiredUpdate::IpSet(IpSetUpdate { id, set_type: IpSetType::Ip, members: Members::Nets(members) })
 }
 
-/// A set for each app, each namespace, and eight others that divide apps another way. Each address is in ten of them.
+/// A set for each app, each namespace, and eight others that divide apps another way. Each address
+/// is in ten of them.
 fn sets() -> Vec<DesiredUpdate> {
     let apps = (0..APPS).map(|app| {
         let pods = (0..ADDRESSES / APPS).map(|pod| Cidr::host(address(pod * APPS + app)));

@@ -109,13 +109,14 @@ impl Classes {
         self.nodes.set_host(name, node);
     }
 
-    /// Replaces the addresses of a node itself. Packets of its workloads to them meet none of its host endpoints.
+    /// Replaces the addresses of a node itself. Packets of its workloads to them meet none of its
+    /// host endpoints.
     pub fn set_node_addresses(&mut self, node: &Hostname, addresses: &[IpAddr]) {
         self.nodes.set_addresses(node, addresses);
     }
 
-    /// Replaces the settings of single nodes. Endpoints of these nodes are evaluated with them, all others with those of
-    /// [`Self::set_settings`].
+    /// Replaces the settings of single nodes. Endpoints of these nodes are evaluated with them, all
+    /// others with those of [`Self::set_settings`].
     pub fn set_node_settings(&mut self, settings: BTreeMap<Hostname, Settings>) {
         self.nodes.set_own(settings);
     }

@@ -31,7 +31,8 @@ pub struct Shift {
     pub source_ports: Option<(u16, u16)>,
     /// The end that denies them, before or after: the source's, if both do.
     pub direction: Direction,
-    /// The layer of a host endpoint at this end that does; `None` if the workload's own policies do.
+    /// The layer of a host endpoint at this end that does; `None` if the workload's own policies
+    /// do.
     pub layer: Option<Layer>,
     /// Decision at that end before the change.
     pub before: DecidedBy,
@@ -546,8 +547,8 @@ fn starts(lines: &[&Line]) -> (Vec<u32>, Vec<u32>) {
     (ascending(source_ports.chain([0, 1]).collect(), PORTS_END), ascending(points.chain([0]).collect(), L4_END))
 }
 
-/// Returns the place of the first end that denies packets. `effects` are those of the ends, with the
-/// interface of host endpoints.
+/// Returns the place of the first end that denies packets. `effects` are those of the ends, with
+/// the interface of host endpoints.
 fn first_denying(effects: impl Iterator<Item = (Effect, Option<u8>)>) -> Option<usize> {
     let mut spared = None;
     for (place, (effect, list)) in effects.enumerate() {

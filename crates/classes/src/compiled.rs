@@ -234,7 +234,8 @@ impl<'a> Compiled<'a> {
         self.classes.owners.source_ports.class_of(source_port_point(packet))
     }
 
-    /// The first port of each class of source ports, in order; `None` stands for packets without ports.
+    /// The first port of each class of source ports, in order; `None` stands for packets without
+    /// ports.
     pub fn source_port_classes(&self) -> impl Iterator<Item = (Option<u16>, L4ClassId)> + '_ {
         source_port_stretches(self.classes.owners.source_ports.iter())
     }

@@ -54,7 +54,8 @@ ids! {
     /// Rulings of one end of connections on packets of one peer, in a
     /// [`Reachability`](crate::Reachability).
     pub RulingsId
-    /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by source port.
+    /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by
+    /// source port.
     pub L4ClassId
 }
 

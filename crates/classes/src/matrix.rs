@@ -35,7 +35,8 @@ impl Question {
         Self { protocol, payload }
     }
 
-    /// Packets to a port. They come from port 50000, which only matters to rules that ask for source ports.
+    /// Packets to a port. They come from port 50000, which only matters to rules that ask for
+    /// source ports.
     #[must_use]
     pub fn port(protocol: Protocol, port: u16) -> Self {
         Self::new(protocol.number(), Payload::Ports { source: 50_000, destination: port })
@@ -255,7 +256,8 @@ impl<'a> Matrix<'a> {
         let_in.map(numbered).filter(move |from| self.lets(question, Direction::Egress, *from, to))
     }
 
-    /// The policies that govern a class in a direction, in order of evaluation, staged ones included.
+    /// The policies that govern a class in a direction, in order of evaluation, staged ones
+    /// included.
     pub fn policies_of(
         &self,
         class: EndpointClassId,

@@ -112,7 +112,8 @@ impl Nodes {
         self.settings_like(self.of_host(name), |one, other| one == other)
     }
 
-    /// The settings that apply to packets from a workload. Settings that are alike for these packets have one id.
+    /// The settings that apply to packets from a workload. Settings that are alike for these
+    /// packets have one id.
     pub(crate) fn settings_of_workload(&self, id: &WorkloadEndpointId) -> SettingsId {
         if self.kinds.is_empty() {
             return SettingsId::default();

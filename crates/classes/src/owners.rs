@@ -90,7 +90,8 @@ pub(crate) struct Owners {
     pending: Vec<OwnerId>,
     /// Whether rules of policies are compiled that only log.
     logs: bool,
-    /// Networks of atoms after the last refusal of a policy for inherited atoms; `None` if none is refused.
+    /// Networks of atoms after the last refusal of a policy for inherited atoms; `None` if none is
+    /// refused.
     refused_at: Option<usize>,
     room: Room,
 }

@@ -69,8 +69,8 @@ pub(crate) struct Parties<'a> {
     /// Lists of host endpoints on the way, without duplicates; the first list is empty.
     legs: Vec<Box<[HostSide]>>,
     leg_numbers: AHashMap<Box<[HostSide]>, usize>,
-    /// Lists of host endpoints at the interfaces of workloads, without duplicates; the first list is
-    /// empty.
+    /// Lists of host endpoints at the interfaces of workloads, without duplicates; the first list
+    /// is empty.
     at_workloads: Vec<Vec<Leg>>,
     have_nodes: bool,
 }

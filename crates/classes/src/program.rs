@@ -53,7 +53,8 @@ impl GroupKey {
         self.tiers.iter().flat_map(|tier| tier.policies.iter())
     }
 
-    /// The namespace of the endpoints, by their profiles or else by a namespaced policy; empty for host endpoints.
+    /// The namespace of the endpoints, by their profiles or else by a namespaced policy; empty for
+    /// host endpoints.
     pub(crate) fn namespace(&self) -> &str {
         let of_profile = self.profiles.iter().find_map(|profile| profile.as_str().strip_prefix("kns."));
         let of_policy = || self.policies().map(|policy| &*policy.namespace).find(|namespace| !namespace.is_empty());
@@ -66,8 +67,9 @@ impl GroupKey {
 pub struct GroupName(pub(crate) Arc<GroupKey>);
 
 impl GroupName {
-    /// The namespace that the cost of the group counts for: that of its endpoints, by their profiles or else by a namespaced policy.
-    /// Empty for groups of the platform, such as those of host endpoints.
+    /// The namespace that the cost of the group counts for: that of its endpoints, by their
+    /// profiles or else by a namespaced policy. Empty for groups of the platform, such as those of
+    /// host endpoints.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.0.namespace()
@@ -126,7 +128,8 @@ pub(crate) trait RuleSource {
 }
 
 impl Program {
-    /// Counts the clauses of the policies and profiles of a group; policies with the most come first.
+    /// Counts the clauses of the policies and profiles of a group; policies with the most come
+    /// first.
     pub(crate) fn sizes(key: &GroupKey, rules: &impl RuleSource) -> Result<(usize, Vec<(usize, PolicyId)>), Missing> {
         let count = |rules: &[CompiledRule]| rules.iter().map(|rule| rule.clauses.len()).sum::<usize>();
         let mut policies = Vec::new();

@@ -105,7 +105,8 @@ impl Compiled<'_> {
         Traffic::new(family, &Intervals::ascending(points.into_iter()))
     }
 
-    /// The policies that govern a workload in a direction, in order of evaluation, staged ones included.
+    /// The policies that govern a workload in a direction, in order of evaluation, staged ones
+    /// included.
     pub fn policies_of(&self, workload: &WorkloadEndpointId, direction: Direction) -> impl Iterator<Item = &PolicyId> {
         let group = self.workload_group(workload, direction);
         let key = group.and_then(|group| self.classes.groups.key(group));

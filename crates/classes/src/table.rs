@@ -294,8 +294,8 @@ impl Table {
         Some(line.iter().map(|number| self.outcomes[*number as usize].decision))
     }
 
-    /// The decision in a column of L4 classes if only these clauses can hold, by place in [`Self::decisions`];
-    /// `None` if none of them decides.
+    /// The decision in a column of L4 classes if only these clauses can hold, by place in
+    /// [`Self::decisions`]; `None` if none of them decides.
     pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> Option<usize> {
         Some(walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from))?.decision)
     }
@@ -342,7 +342,8 @@ impl Table {
         reached
     }
 
-    /// Marks each clause that is the first to hold for some packet, or for some packet behind another clause.
+    /// Marks each clause that is the first to hold for some packet, or for some packet behind
+    /// another clause.
     fn mark_reached(&self, addresses: &Addresses, inhabited: &Inhabited, reached: &mut Bits) {
         let l4 = kinds(&self.l4, L4_END, l4_kinds);
         let source_ports = kinds(&self.source_ports, PORTS_END, source_port_kinds);

@@ -121,7 +121,8 @@ impl<'a> TableView<'a> {
         Traffic::new(family, &Intervals::ascending(of_column.map(|((start, _), end)| (start, end))))
     }
 
-    /// The first source port of each stretch of one column, in order; `None` stands for packets without ports.
+    /// The first source port of each stretch of one column, in order; `None` stands for packets
+    /// without ports.
     pub fn source_port_stretches(&self) -> impl Iterator<Item = (Option<u16>, usize)> + use<'a> {
         source_port_stretches(self.table.source_ports().stretches())
     }

@@ -1,4 +1,5 @@
-//! Policies are refused while the trees of all addresses would exceed their bound, in the namespace with the most networks.
+//! Policies are refused while the trees of all addresses would exceed their bound, in the namespace
+//! with the most networks.
 #![allow(clippy::unwrap_used, reason = "a failed conversion fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};

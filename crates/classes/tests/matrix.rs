@@ -23,7 +23,8 @@ fn workload(name: &str, number: u8, state: AdminState, profile: &str) -> Desired
     DesiredUpdate::WorkloadEndpoint(pod(name), state)
 }
 
-/// Two pods that no rule distinguishes, an inactive one, and one whose profile is missing; all else is open.
+/// Two pods that no rule distinguishes, an inactive one, and one whose profile is missing; all else
+/// is open.
 fn classes() -> Classes {
     let all = || Rules::new([Rule::new(RuleAction::Allow)].into(), [RuleSets::default()].into()).unwrap();
     let mut classes = Classes::new(Settings::default());

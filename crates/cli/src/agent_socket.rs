@@ -37,7 +37,8 @@ impl AskArgs {
         }
     }
 
-    /// For tables, texts are escaped here, as a line end in one of them would begin a new line of the table.
+    /// For tables, texts are escaped here, as a line end in one of them would begin a new line of
+    /// the table.
     fn answer<T: DeserializeOwned>(&self, answer: Result<Value, ClientError>) -> Result<T, Failure> {
         let mut answer = answer.map_err(Failure::failed)?;
         if self.output == Output::Table {

@@ -48,7 +48,8 @@ pub fn require(command: &str, capabilities: &[Capability]) -> Result<(), Failure
     }
 }
 
-/// Returns the reason why a process with this `/proc/self/status` lacks a capability; `None` if it has it.
+/// Returns the reason why a process with this `/proc/self/status` lacks a capability; `None` if it
+/// has it.
 fn missing(status: &str, capability: Capability) -> Option<String> {
     let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(':'));
     let has = |set| {

@@ -22,7 +22,8 @@ impl ColorChoice {
     }
 }
 
-/// Reports whether a terminal gets colours: unless `NO_COLOR` is set and not empty (<https://no-color.org>).
+/// Reports whether a terminal gets colours: unless `NO_COLOR` is set and not empty
+/// (<https://no-color.org>).
 fn automatic(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
     is_terminal && no_color.is_none_or(OsStr::is_empty)
 }

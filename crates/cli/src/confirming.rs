@@ -152,7 +152,8 @@ impl ConfirmingArgs {
         self.write_whole(opened, datastore, pending, is_initial).map(drop)
     }
 
-    /// Makes all writes or none, also without `--confirm`. Returns whether any resource was concerned.
+    /// Makes all writes or none, also without `--confirm`. Returns whether any resource was
+    /// concerned.
     pub(super) fn write_whole(
         &self,
         opened: &dyn ResourceStore,
@@ -222,7 +223,8 @@ impl ConfirmingArgs {
         }
     }
 
-    /// Starts a separate process that rolls the change back: this one may be killed, and its terminal may be gone.
+    /// Starts a separate process that rolls the change back: this one may be killed, and its
+    /// terminal may be gone.
     fn start_guard(&self) -> io::Result<()> {
         let state_dir = std::path::absolute(&self.state_dir)?;
         let mut child = Command::new("/proc/self/exe")
@@ -317,7 +319,8 @@ impl WriteOutcome {
         Ok(changing)
     }
 
-    /// Asks whether this user may roll back each write. Otherwise the guard, which has the same rights, could not.
+    /// Asks whether this user may roll back each write. Otherwise the guard, which has the same
+    /// rights, could not.
     fn require_rollback_right(
         &mut self,
         store: &dyn ResourceStore,

@@ -127,13 +127,15 @@ impl DatastoreArgs {
         self.is_read_here()
     }
 
-    /// Reports whether this process reads the datastore itself. Fan-out servers and Typha provide it for Felix only.
+    /// Reports whether this process reads the datastore itself. Fan-out servers and Typha provide
+    /// it for Felix only.
     #[must_use]
     pub fn is_read_here(&self) -> bool {
         !matches!(self.datastore, DatastoreUrl::Fanout(_) | DatastoreUrl::Typha(_))
     }
 
-    /// Reports whether the datastore is a directory of manifests, whose problems the user of the program can correct.
+    /// Reports whether the datastore is a directory of manifests, whose problems the user of the
+    /// program can correct.
     #[must_use]
     pub fn is_directory(&self) -> bool {
         self.directory().is_some()
@@ -177,7 +179,8 @@ impl DatastoreArgs {
         if matches!(self.datastore, DatastoreUrl::Etcd(_)) { self.status(local) } else { Ok(None) }
     }
 
-    /// Returns the configuration of the etcd to which Felix writes status; `None` if it writes none.
+    /// Returns the configuration of the etcd to which Felix writes status; `None` if it writes
+    /// none.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -191,7 +194,8 @@ impl DatastoreArgs {
         Settings::of(local).etcd(url, &self.access.etcd).map(Some)
     }
 
-    /// Returns the configuration of the API server with the datastore's nodes; `None` if there is none.
+    /// Returns the configuration of the API server with the datastore's nodes; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// If the settings make no sense.
@@ -211,7 +215,8 @@ impl DatastoreArgs {
             && local.local("DatastoreType").is_some_and(|kind| kind.eq_ignore_ascii_case(datastore))
     }
 
-    /// Returns a source that has not read anything yet. `local` is Felix's parameters as the node itself sets them.
+    /// Returns a source that has not read anything yet. `local` is Felix's parameters as the node
+    /// itself sets them.
     ///
     /// # Errors
     /// If the settings do not go together.
@@ -340,7 +345,8 @@ impl<'s> Settings<'s> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
 
-    /// Felix's parameters override Calico's other variables (`felix/config/config_params.go`, `DatastoreConfig`).
+    /// Felix's parameters override Calico's other variables (`felix/config/config_params.go`,
+    /// `DatastoreConfig`).
     #[cfg(feature = "etcd")]
     fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
         let (url, tls) = match url {
@@ -423,7 +429,8 @@ impl Surroundings for Settings<'_> {
     }
 }
 
-/// Converts endpoints such as `http://a:1,http://b:1` into a URL. Returns also whether they require TLS.
+/// Converts endpoints such as `http://a:1,http://b:1` into a URL. Returns also whether they require
+/// TLS.
 #[cfg(feature = "etcd")]
 fn from_endpoints(endpoints: &str) -> (String, bool) {
     let mut tls = false;

@@ -174,7 +174,8 @@ impl DirectoryArgs {
         }
     }
 
-    /// Configures a source with these options. For a node it keeps the last valid version and the history.
+    /// Configures a source with these options. For a node it keeps the last valid version and the
+    /// history.
     #[must_use]
     pub fn source(&self, source: DirSource, node: Option<&Hostname>) -> DirSource {
         let source = match (node, self.state_dir()) {

@@ -39,7 +39,8 @@ pub(super) trait Surroundings {
     /// Returns an environment variable; `None` if it is unset or empty.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// The variable with the prefix `CALICO_` takes precedence (`libcalico-go/lib/apiconfig/load.go`).
+    /// The variable with the prefix `CALICO_` takes precedence
+    /// (`libcalico-go/lib/apiconfig/load.go`).
     fn calico(&self, name: &str) -> Option<String> {
         self.variable(&format!("CALICO_{name}")).or_else(|| self.variable(name))
     }

@@ -10,7 +10,8 @@ use tortie_telemetry::logging;
 /// Any error that a command may end with.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
-/// The reason why a command ends with another exit code than 0. It has no source: its text includes all causes.
+/// The reason why a command ends with another exit code than 0. It has no source: its text includes
+/// all causes.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// All messages have been printed; end with this code.

@@ -87,7 +87,8 @@ pub(super) struct Args {
     /// The common name that clients' certificates must have.
     #[arg(long, value_name = "NAME", env = "TYPHA_CLIENTCN", help_heading = "TLS for clients")]
     client_cn: Option<String>,
-    /// The URI that clients' certificates must have among their alternative names; with --client-cn, either is enough.
+    /// The URI that clients' certificates must have among their alternative names; with
+    /// --client-cn, either is enough.
     #[arg(long, value_name = "URI", env = "TYPHA_CLIENTURISAN", help_heading = "TLS for clients")]
     client_uri_san: Option<String>,
     /// Maximum number of connections; further clients are rejected with an error.
@@ -197,7 +198,8 @@ fn answer(address: &str, server: &Arc<Server>, health: Health) -> Result<http::S
     Ok(listener)
 }
 
-/// Answers 503 if a thread that agents depend on has given no sign of life within [`Pulse::TIMEOUT`].
+/// Answers 503 if a thread that agents depend on has given no sign of life within
+/// [`Pulse::TIMEOUT`].
 fn liveness(server: &Server, health: &Health) -> Response {
     if server.hub().upstream().ended {
         return Response::text(503, "the source of the datastore has ended\n");

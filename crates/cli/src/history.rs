@@ -63,7 +63,8 @@ impl HistoryArgs {
         History::find(&self.state_dir, origin.as_ref()).map_err(Failure::failed)
     }
 
-    /// This server's, or the only one of Kubernetes: the agent may know the server by another address.
+    /// This server's, or the only one of Kubernetes: the agent may know the server by another
+    /// address.
     #[cfg(feature = "kubernetes")]
     fn of_kubernetes(&self, file: Option<&Path>) -> Result<History, Failure> {
         let server = super::datastore::kubeconfig(file)?.fixed().map_err(Failure::failed)?.server;
@@ -263,11 +264,13 @@ struct Described<'e> {
     objects: BTreeMap<Object, Change>,
 }
 
-/// An object in messages: kind and names, and the API group, which distinguishes kinds of Calico and Kubernetes.
+/// An object in messages: kind and names, and the API group, which distinguishes kinds of Calico
+/// and Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
     subject: String,
-    /// API group, such as `networking.k8s.io`; without the version, as the same object may be written with another one.
+    /// API group, such as `networking.k8s.io`; without the version, as the same object may be
+    /// written with another one.
     group: String,
 }
 

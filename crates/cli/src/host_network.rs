@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 #[cfg(feature = "kubernetes")]
@@ -39,9 +39,7 @@ impl HostNetworkPods {
     /// Returns a pod by namespace and name, `namespace/name`.
     pub(super) fn find(&self, name: &str) -> Option<HostNetworkPod> {
         match &self.place {
-            Place::Directory(root, access) => {
-                self.known.get_or_init(|| of_directory(root.clone(), *access)).get(name).cloned()
-            }
+            Place::Directory(root, access) => self.known.get_or_init(|| of_directory(root, *access)).get(name).cloned(),
             #[cfg(feature = "kubernetes")]
             Place::Kubernetes(client) => {
                 let (namespace, name) = name.split_once('/')?;
@@ -52,9 +50,9 @@ impl HostNetworkPods {
     }
 }
 
-fn of_directory(root: PathBuf, access: DirAccess) -> BTreeMap<String, HostNetworkPod> {
+fn of_directory(root: &Path, access: DirAccess) -> BTreeMap<String, HostNetworkPod> {
     let mut found = BTreeMap::new();
-    for (file, text) in manifest_texts(&root, access).unwrap_or_default() {
+    for (file, text) in manifest_texts(root, access).unwrap_or_default() {
         if !text.contains("hostNetwork") {
             continue;
         }

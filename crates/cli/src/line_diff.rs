@@ -76,7 +76,8 @@ fn script<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     same(first).chain(middle(removed, added)).chain(same(rest)).collect()
 }
 
-/// Returns the same by the longest common subsequence, or replaces all lines if that would take too long.
+/// Returns the same by the longest common subsequence, or replaces all lines if that would take too
+/// long.
 fn middle<'t>(old: &'t [String], new: &'t [String]) -> Vec<(Kind, &'t str)> {
     let removed = |lines: &'t [String]| lines.iter().map(|line| (Kind::Removed, line.as_str()));
     let added = |lines: &'t [String]| lines.iter().map(|line| (Kind::Added, line.as_str()));

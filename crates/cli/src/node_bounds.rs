@@ -13,8 +13,8 @@ use tortie_model::{Hostname, PolicyId, Update};
 use super::cluster::{bears_on_parameters, config_of};
 use super::exit::Failure;
 
-/// Those whose eBPF tables exceed the blocks of maps, and those whose layouts of `NFTablesLayout=Fast` exceed the
-/// memory budget. Nodes whose parameters do not fit are left out.
+/// Those whose eBPF tables exceed the blocks of maps, and those whose layouts of
+/// `NFTablesLayout=Fast` exceed the memory budget. Nodes whose parameters do not fit are left out.
 pub(super) fn refused(sources: &Sources, local: &Config, objects: &[Update]) -> Result<BTreeSet<Finding>, Failure> {
     let nodes = nodes(sources, local, objects);
     let mut findings = layouts::over_budget(&nodes, objects);

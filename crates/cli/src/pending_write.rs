@@ -9,7 +9,8 @@ use tortie_resources::stored::ResourceKey;
 use super::manifests::new_errors;
 use super::with_causes;
 
-/// The function writes the resource and returns the outcome as one word. The place is for error messages.
+/// The function writes the resource and returns the outcome as one word. The place is for error
+/// messages.
 pub(super) struct PendingWrite<'w> {
     pub(super) place: String,
     pub(super) key: ResourceKey,

@@ -33,7 +33,8 @@ pub fn read_again(sources: &mut Sources, file: Option<&Path>) -> Result<(), Fail
     Ok(())
 }
 
-/// Returns a function that sends an event without blocking. If the queue is full, its receiver is awake anyway.
+/// Returns a function that sends an event without blocking. If the queue is full, its receiver is
+/// awake anyway.
 pub fn wake<T: Send + 'static>(sender: &SyncSender<T>, event: fn() -> T) -> impl Fn() + Send + 'static {
     let sender = sender.clone();
     move || {

@@ -7,7 +7,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\r\x1b[K";
 
-/// Shows step and elapsed time on standard error, in one line that is cleared at the end; nothing without a terminal.
+/// Shows step and elapsed time on standard error, in one line that is cleared at the end; nothing
+/// without a terminal.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     thread: Option<(Sender<&'static str>, JoinHandle<()>)>,

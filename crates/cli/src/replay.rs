@@ -116,7 +116,8 @@ impl<W: Write> Replay<W> {
     }
 }
 
-/// Adds the environment's parameters, which override those of the datastore. The graph has only the latter.
+/// Adds the environment's parameters, which override those of the datastore. The graph has only the
+/// latter.
 fn add_environment(config: &mut Map<String, Json>, environment: &Raw) {
     if environment.is_empty() {
         return;

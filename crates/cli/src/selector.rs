@@ -9,8 +9,9 @@ use super::terminal::not_a_selector;
 
 /// Print a selector's canonical form and id, and match it against labels.
 ///
-/// Prints one JSON object with `canonical`, `id` and `matches`. Without --labels, `matches` is for an endpoint that has
-/// no labels. A selector that does not parse is shown with the place underlined, and ends with exit code 2.
+/// Prints one JSON object with `canonical`, `id` and `matches`. Without --labels, `matches` is for
+/// an endpoint that has no labels. A selector that does not parse is shown with the place
+/// underlined, and ends with exit code 2.
 ///
 /// Example: tortie selector "role == 'db' && has(env)" --labels role=db,env=prod
 #[derive(Debug, clap::Args)]
@@ -22,8 +23,8 @@ pub(super) struct Args {
     /// Labels to match: `k=v,k=v`, or a JSON object.
     #[arg(long, value_name = "LABELS")]
     labels: Option<String>,
-    /// Read JSON lines `{"selector": …, "labels": [{…}, …]}` from standard input and answer each with a line
-    /// `{"valid", "canonical", "id", "matches", "error"}`.
+    /// Read JSON lines `{"selector": …, "labels": [{…}, …]}` from standard input and answer each
+    /// with a line `{"valid", "canonical", "id", "matches", "error"}`.
     #[arg(long, conflicts_with_all = ["expression", "labels"])]
     batch: bool,
 }

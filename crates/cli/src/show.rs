@@ -27,7 +27,8 @@ enum ShowCommand {
     Policies {
         #[command(flatten)]
         ask: AskArgs,
-        /// A pod as NAMESPACE/NAME, or a host endpoint, interface or address; all policies of the node if not given
+        /// A pod as NAMESPACE/NAME, or a host endpoint, interface or address; all policies of the
+        /// node if not given
         #[arg(value_name = "ENDPOINT")]
         endpoint: Option<String>,
     },

@@ -18,11 +18,13 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Handlers of signals. None of them may block, since the thread has to take the next signal.
 pub struct Handlers {
-    /// Handler of the first SIGTERM or SIGINT; called after the end of the program has been recorded.
+    /// Handler of the first SIGTERM or SIGINT; called after the end of the program has been
+    /// recorded.
     pub stop: Box<dyn Fn() + Send>,
     /// Handler of SIGHUP.
     pub reload: Box<dyn Fn() + Send>,
-    /// Time that the program may take to end by itself, after which it is ended; `None` is unlimited.
+    /// Time that the program may take to end by itself, after which it is ended; `None` is
+    /// unlimited.
     pub patience: Option<Duration>,
 }
 

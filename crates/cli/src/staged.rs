@@ -55,8 +55,8 @@ enum StagedCommand {
 
 #[derive(Debug, clap::Args)]
 struct CommitArgs {
-    /// NAMESPACE/NAME of a StagedNetworkPolicy, or NAME of a StagedGlobalNetworkPolicy; the kind may be written before it, as it
-    /// must be for a StagedKubernetesNetworkPolicy.
+    /// NAMESPACE/NAME of a StagedNetworkPolicy, or NAME of a StagedGlobalNetworkPolicy; the kind
+    /// may be written before it, as it must be for a StagedKubernetesNetworkPolicy.
     #[arg(value_name = "POLICY")]
     name: StagedName,
     /// Datastore of the policies: etcd://HOST:PORT,HOST:PORT, kubernetes:[KUBECONFIG] or file:DIR.
@@ -261,7 +261,8 @@ fn commit_in_store(args: &CommitArgs, datastore: StoreUrl) -> Result<(), Failure
         args.etcd.clone(),
     );
     let (staged, enforced) = keys(name, store.keeps()).map_err(Failure::usage)?;
-    // The version that is put in force. The staged policy is deleted only after that, and only at this version.
+    // The version that is put in force. The staged policy is deleted only after that, and only at
+    // this version.
     let committed = Cell::new(None);
     let place = || "tortie".to_owned();
     let put = PendingWrite {

@@ -123,7 +123,8 @@ impl StoreArgs {
         }
     }
 
-    /// Whether objects of every cluster must be written first. In Kubernetes, the installation of the kinds does it.
+    /// Whether objects of every cluster must be written first. In Kubernetes, the installation of
+    /// the kinds does it.
     pub(super) fn needs_initialising(&self) -> bool {
         match self.datastore {
             #[cfg(feature = "etcd")]

@@ -1,4 +1,5 @@
-//! Standard output and error of commands. Both escape control sequences, so that no printer can forget it.
+//! Standard output and error of commands. Both escape control sequences, so that no printer can
+//! forget it.
 
 use std::io::{self, Write};
 
@@ -39,7 +40,8 @@ pub fn print_line(text: &str) {
     let _ = writeln!(io::stdout(), "{}", escape::text(text));
 }
 
-/// Prints a message to standard error, escaped. Its lines after the first are indented, so that none looks like a message.
+/// Prints a message to standard error, escaped. Its lines after the first are indented, so that
+/// none looks like a message.
 pub fn print_message(text: &str) {
     let _ = writeln!(io::stderr(), "{}", message(text));
 }

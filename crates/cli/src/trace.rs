@@ -120,8 +120,7 @@ struct Inquiry<'a> {
 }
 
 impl Inquiry<'_> {
-    /// Returns the only node whose verdict is calculated. With `--live`, all nodes are: there `--node` is the node
-    /// whose kernel is traced.
+    /// With `--live`, all nodes are calculated: there `--node` is the node whose kernel is traced.
     fn only_node(&self) -> Option<&Hostname> {
         self.node.as_ref().filter(|_| !self.args.live.live)
     }
@@ -158,8 +157,8 @@ impl Inquiry<'_> {
         self.answer(&calculated, outcome, || answer.whole(), || text::text(&answer, self.args.verbose))
     }
 
-    /// Prints the answer. With `--live` the kernel is traced as well: a table shows the calculated answer before the
-    /// trace, the other formats print everything at the end.
+    /// With `--live`, a table shows the calculated answer before the trace; other formats print
+    /// everything at the end.
     fn answer(
         &self,
         calculated: &Calculated<'_>,
@@ -196,7 +195,6 @@ impl Inquiry<'_> {
 #[derive(Clone, Copy)]
 struct Outcome {
     verdict: Verdict,
-    /// Whether the tables agree, if they were looked up.
     tables_agree: bool,
 }
 

@@ -53,8 +53,8 @@ enum ServerCount {
     Failed(String),
 }
 
-/// Counts the servers on a background thread, and passes the number to `server`, one of them, as long as it exists
-/// (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
+/// Counts the servers on a background thread, and passes the number to `server`, one of them, as
+/// long as it exists (`typha/pkg/k8s`, `PollK8sForConnectionLimit`).
 pub(super) fn count_servers(namespace: &str, service: &str, server: &Arc<Server>) -> Result<(), Failure> {
     let endpoints = ServiceEndpoints::new(KubeConfig::usual(), namespace, service, PORT_NAME);
     let endpoints = endpoints.map_err(Failure::io("the client of the API server"))?;

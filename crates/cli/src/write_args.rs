@@ -21,8 +21,8 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// Writes each resource by `write`, which returns its action as one word. If resources may be new, the objects that
-    /// every cluster has are written first.
+    /// `write` returns its action as one word. If resources may be new, the objects of every
+    /// cluster are written first.
     pub(super) fn run(
         &self,
         may_create: bool,

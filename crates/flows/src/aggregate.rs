@@ -206,8 +206,8 @@ impl Aggregator {
                     latest: group.latest.clone(),
                 });
             }
-            // More connections may end than began: the start is not counted of connections that are older than this
-            // aggregator, or that began while there was no room for the group.
+            // More connections may end than began: the start is not counted of connections that are
+            // older than this aggregator, or that began while there was no room for the group.
             group.open = live.saturating_sub(group.ended);
             (group.started, group.ended, group.attempts) = (0, 0, 0);
             group.traffic = Traffic::default();

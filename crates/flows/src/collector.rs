@@ -36,7 +36,8 @@ const SWEEP: Duration = Duration::from_secs(10);
 /// Limits of the kept state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of connections and attempts at once; about 300 bytes each. Further ones are only counted.
+    /// Maximum number of connections and attempts at once; about 300 bytes each. Further ones are
+    /// only counted.
     pub connections: usize,
     /// Maximum number of rules with separate counts.
     pub rules: usize,
@@ -94,7 +95,8 @@ pub struct Stats {
     pub unknown_rules: u64,
 }
 
-/// Tracks the connections of the workloads and host endpoints of a node. See the crate's documentation.
+/// Tracks the connections of the workloads and host endpoints of a node. See the crate's
+/// documentation.
 #[derive(Debug)]
 pub struct Collector {
     names: Names,
@@ -116,7 +118,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns a collector for a node without known state. `previews`: whether staged policies are evaluated.
+    /// Returns a collector for a node without known state. `previews`: whether staged policies are
+    /// evaluated.
     #[must_use]
     pub fn new(settings: Settings, previews: bool, limits: Limits) -> Self {
         Self {
@@ -141,8 +144,8 @@ impl Collector {
         self.names.on_update(update);
     }
 
-    /// Takes the state that this node enforces now, and the changes since the last one, at least those that name rules
-    /// ([`names_rules`](crate::names_rules)).
+    /// Takes the state that this node enforces now, and the changes since the last one, at least
+    /// those that name rules ([`names_rules`](crate::names_rules)).
     pub fn on_desired<'a>(&mut self, state: State, changes: impl IntoIterator<Item = &'a DesiredUpdate>) {
         for update in changes {
             self.hits.on_desired(update);
@@ -273,7 +276,8 @@ impl Collector {
         }
     }
 
-    /// Ends a conntrack listing: tracked connections that are missing from it have ended without an event.
+    /// Ends a conntrack listing: tracked connections that are missing from it have ended without an
+    /// event.
     pub fn end_listing(&mut self, now: Time) {
         let listing = self.listing;
         let is_gone = |tracked: &Tracked| tracked.in_kernel.is_missing(listing);
@@ -300,7 +304,8 @@ impl Collector {
         std::mem::take(&mut self.events)
     }
 
-    /// Returns the time when [`Collector::take_events`] has the next event, if no other input comes before.
+    /// Returns the time when [`Collector::take_events`] has the next event, if no other input comes
+    /// before.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         self.settling.front().map(|(due, _)| *due)

@@ -118,7 +118,8 @@ pub struct Flow {
     pub destination: End,
     /// Original destination address and port, if translated (a Service).
     pub sent_to: Option<(IpAddr, Option<u16>)>,
-    /// The Service at that address and port, or, without a translation, at the destination port of the node.
+    /// The Service at that address and port, or, without a translation, at the destination port of
+    /// the node.
     pub service: Option<ServicePortName>,
     /// Deciding rules at the source workload.
     pub egress: Trail,

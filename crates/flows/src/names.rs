@@ -60,7 +60,8 @@ impl Names {
         self.objects.get(key).or_else(|| self.gone.get(key).map(|(_, gone)| gone))
     }
 
-    /// Returns both ends of a connection. A network set of the other end's namespace has precedence.
+    /// Returns both ends of a connection. A network set of the other end's namespace has
+    /// precedence.
     pub(crate) fn ends(&self, source: IpAddr, destination: IpAddr) -> (End, End) {
         let (from, to) = (self.endpoint(source), self.endpoint(destination));
         let from_namespace = from.as_ref().and_then(namespace).map(str::to_owned);
@@ -133,7 +134,8 @@ impl Names {
     }
 }
 
-/// Reports whether an object can name an address. A collector does not need updates of other objects.
+/// Reports whether an object can name an address. A collector does not need updates of other
+/// objects.
 #[must_use]
 pub fn is_named(update: &Update) -> bool {
     matches!(

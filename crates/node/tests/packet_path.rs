@@ -405,11 +405,12 @@ fn check(state: &State, counts: &mut Counts) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+const CASES: u32 = 48;
+
 #[test]
 fn trace_answers_as_the_rules_of_all_nodes_on_the_way() {
     let counts = Cell::new(Counts::default());
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48);
-    let config = TestConfig { cases, failure_persistence: None, max_shrink_iters: 200, ..TestConfig::default() };
+    let config = TestConfig { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..TestConfig::default() };
     let result = TestRunner::new(config).run(&states(), |state| {
         let mut now = counts.get();
         check(&state, &mut now)?;

@@ -10,9 +10,9 @@ use tortie_model::{Family, Hostname, Key, NetworkSetName, Update, WorkloadEndpoi
 use crate::trace::connection::{Connection, Place};
 use crate::trace::error::TraceError;
 use crate::trace::index::AddressIndex;
-use crate::trace::network::{NatSettings, Pools};
 use crate::trace::node::NodeView;
-use crate::trace::path::ConnectionQuery;
+use crate::trace::pools::{NatSettings, Pools};
+use crate::trace::query::ConnectionQuery;
 use crate::trace::services::Services;
 
 /// Parameters of a node besides the objects of the cluster.

@@ -72,8 +72,9 @@ impl Traffic {
     /// The first host endpoint by name that names the interface, or expects an address of it, has
     /// the interface. The host endpoint of all interfaces (`*`) has all others, those of workloads
     /// and loopback included; its untracked policy is not enforced, and its policy before DNAT also
-    /// applies to interfaces whose own host endpoint has none. `tunnels` are the node's addresses on
-    /// tunnels, as far as they are known: host endpoints that expect them are not of other links.
+    /// applies to interfaces whose own host endpoint has none. `tunnels` are the node's addresses
+    /// on tunnels, as far as they are known: host endpoints that expect them are not of other
+    /// links.
     #[must_use]
     pub fn stages(
         self,

@@ -1,65 +1,20 @@
 //! Links between nodes, and the translation of source addresses on them.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use tortie_evaluate::{MixedFamilies, Packet};
-use tortie_model::{Cidr, EncapMode, Family, Hostname, InterfaceName, IpPool, Key, Node, Update, Wireguard};
+use tortie_model::{Cidr, EncapMode, Family, Hostname, InterfaceName, Key, Node, Update, Wireguard};
 
 use crate::trace::cluster::Cluster;
 use crate::trace::connection::Place;
 use crate::trace::host::Link;
+use crate::trace::pools::NatSettings;
 
 const IPIP: InterfaceName = InterfaceName::from_static("tunl0");
 const VXLAN: InterfaceName = InterfaceName::from_static("vxlan.calico");
 const VXLAN_V6: InterfaceName = InterfaceName::from_static("vxlan-v6.calico");
 const WIREGUARD: InterfaceName = InterfaceName::from_static("wireguard.cali");
 const WIREGUARD_V6: InterfaceName = InterfaceName::from_static("wg-v6.cali");
-
-/// The allowed use of pools that have no workload addresses.
-const LOAD_BALANCER: &str = "LoadBalancer";
-
-/// Parameters of address translation on a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "callers write all fields")]
-pub struct NatSettings {
-    /// Whether floating addresses of workloads are translated, `FloatingIPs`.
-    pub floating_addresses: bool,
-    /// Whether packets to other nodes keep their source, `NATOutgoingExclusions=IPPoolsAndHostIPs`.
-    pub excludes_nodes: bool,
-    /// Source address of packets that leave the pools, `NATOutgoingAddress`; the node's if `None`.
-    pub outgoing_address: Option<IpAddr>,
-}
-
-/// IP pools of a cluster.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pools {
-    pools: BTreeMap<Cidr, Arc<IpPool>>,
-}
-
-impl Pools {
-    pub(crate) fn replace(&mut self, update: &Update) {
-        match update {
-            Update::IpPool(cidr, Some(pool)) => drop(self.pools.insert(*cidr, Arc::clone(pool))),
-            Update::IpPool(cidr, None) => drop(self.pools.remove(cidr)),
-            _ => {}
-        }
-    }
-
-    /// Returns the pool of an address; of several, the smallest.
-    fn of(&self, address: IpAddr) -> Option<&IpPool> {
-        let holding = self.pools.values().filter(|pool| pool.cidr.contains(address));
-        holding.max_by_key(|pool| pool.cidr.prefix_len()).map(|pool| &**pool)
-    }
-
-    /// Reports whether packets between these addresses leave the pools, and are masqueraded.
-    fn masquerade(&self, source: IpAddr, destination: IpAddr) -> bool {
-        let is_of_workloads = |pool: &IpPool| !matches!(&*pool.allowed_uses, [only] if &**only == LOAD_BALANCER);
-        self.pools.values().any(|pool| pool.masquerade && pool.cidr.contains(source))
-            && !self.pools.values().any(|pool| is_of_workloads(pool) && pool.cidr.contains(destination))
-    }
-}
 
 impl Cluster {
     /// Sets the parameters of address translation on a node.

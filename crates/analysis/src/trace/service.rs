@@ -153,6 +153,32 @@ mod tests {
     }
 
     #[test]
+    fn endpoints_that_are_not_ready_are_backends_only_while_they_drain_and_none_is_ready() {
+        let mut cluster = Cluster::default();
+        let port = ServicePort { name: "sql".into(), protocol: "TCP".into(), port: 5432, node_port: 0 };
+        let service = Service { ports: [port].into(), ..Service::default() };
+        cluster.apply(Update::Service(name("db"), Some(Arc::new(service))));
+        let addresses = |texts: &[&str]| -> Box<[IpAddr]> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let mut found = |not_ready: &[&str], draining: &[&str]| {
+            let port = EndpointSlicePort { name: "sql".into(), protocol: NamedProtocol::Tcp, port: Some(1) };
+            let slice = EndpointSlice {
+                service: Some(name("db")),
+                addresses: addresses(&["10.0.0.1", "10.0.0.2"]),
+                ports: [port].into(),
+                not_ready: addresses(not_ready),
+                draining: addresses(draining),
+            };
+            cluster.apply(Update::EndpointSlice(name("db-1"), Some(Arc::new(slice))));
+            let backends = cluster.backends(&name("db"), NamedProtocol::Tcp, 5432, Family::V4)?;
+            Ok(backends.iter().map(|backend| backend.address.to_string()).collect::<Vec<_>>())
+        };
+        let (first, second) = ("10.0.0.1", "10.0.0.2");
+        assert_eq!(found(&[first], &[first]), Ok(vec![second.to_owned()]));
+        assert_eq!(found(&[first, second], &[first]), Ok(vec![first.to_owned()]));
+        assert!(matches!(found(&[first, second], &[]), Err(ServiceError::NotReady { count: 2, .. })));
+    }
+
+    #[test]
     fn ports_are_found_by_name_and_protocol() {
         use NamedProtocol::{Tcp, Udp};
         let mut cluster = Cluster::new(GraphConfig::new(Hostname::new("")), Settings::default());

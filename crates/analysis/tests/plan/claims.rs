@@ -46,7 +46,7 @@ fn an_ignored_claim_is_reported_with_its_reason() {
     let ignored_claims = found(AddressClaims::Bounded, claim());
     assert!(
         ignored_claims.len() == 1
-            && ignored_claims[0].ends_with("10.0.0.50 is the address of another endpoint, by its status"),
+            && ignored_claims[0].ends_with("10.0.0.50 is the address of another endpoint, which its status confirms"),
         "{ignored_claims:?}"
     );
     assert!(found(AddressClaims::Any, claim()).is_empty());

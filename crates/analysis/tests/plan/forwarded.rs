@@ -374,7 +374,7 @@ impl Comparison<'_> {
                 counts.opened += usize::from(opens);
                 counts.closed += usize::from(!opens);
                 counts.by_hosts += usize::from(layer.is_some());
-                counts.of_some_nodes += usize::from(changes.iter().any(|change| change.nodes == Nodes::Same));
+                counts.of_some_nodes += usize::from(changes.iter().any(|change| change.nodes != Nodes::Any));
             }
             _ => return Err(TestCaseError::fail(describe())),
         }
@@ -449,8 +449,10 @@ fn a_plan_names_the_nodes_between_which_a_forward_policy_closes_connections() {
         })
         .collect();
     let expected = [
+        "[] -> [\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] [] Different",
         "[\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] -> [] [0.0.0.0/0, 192.168.0.1/32] Different",
-        "[\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] -> [\"shop/pod-2\", \"shop/pod-4\"] [] Any",
+        "[\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] -> [\"shop/pod-1\", \"shop/pod-2\", \"shop/pod-3\", \"shop/pod-4\", \"shop/pod-5\"] [] Any",
+        "[\"shop/pod-2\", \"shop/pod-4\"] -> [\"shop/pod-1\", \"shop/pod-3\", \"shop/pod-5\"] [] Any",
     ];
     assert_eq!(lines, expected);
 }

@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use tortie_analysis::trace::{Cluster, Connection, EnforcementPoint, Place, TraceError};
+use tortie_analysis::trace::{
+    Cluster, Connection, ConnectionQuery, DestinationNat, EnforcementPoint, NatSettings, Place, TraceError,
+};
 use tortie_calc::GraphConfig;
 use tortie_datastore::{DirState, FileContent};
 use tortie_evaluate::{DecidedBy, EndpointToHost, Layer, Packet, Settings, Verdict};
@@ -163,23 +165,29 @@ fn host_endpoints_of_all_interfaces_see_packets_forwarded_between_nodes() {
     let mut cluster = with_forward_policy("Deny");
     let connection = ask(&mut cluster, WEB, DB, 80).unwrap();
     let expected = [
+        "n1 host endpoint n1-all (forwarded) in Deny",
         "n1 shop/web out Allow",
         "n1 host endpoint n1-all (forwarded) out Deny",
-        "n2 host endpoint n2-all (before connection tracking) in Undecided",
-        "n2 host endpoint n2-all (before destination NAT) in Undecided",
         "n2 host endpoint n2-all (forwarded) in Deny",
         "n2 shop/db in Allow",
+        "n2 host endpoint n2-all (forwarded) out Deny",
     ];
     assert_eq!(way(&connection), expected);
     assert_eq!(connection.verdict(), Verdict::Deny);
     let denied = connection.denied_by().unwrap();
     assert!(matches!(&denied.at, EnforcementPoint::Host(name, Layer::Forward) if name.to_string() == "n1-all"));
     assert!(matches!(&denied.explanation.answer.decided_by, DecidedBy::PolicyRule { index: 0, .. }));
-    assert_eq!(ask(&mut cluster, WEB, CACHE, 80).unwrap().verdict(), Verdict::Allow, "within a node they see nothing");
+    let within = [
+        "n1 host endpoint n1-all (forwarded) in Deny",
+        "n1 shop/web out Allow",
+        "n1 shop/cache in Allow",
+        "n1 host endpoint n1-all (forwarded) out Deny",
+    ];
+    assert_eq!(way(&ask(&mut cluster, WEB, CACHE, 80).unwrap()), within, "interfaces of workloads are included");
     assert_eq!(
         ask(&mut cluster, N1, WEB, 80).unwrap().verdict(),
         Verdict::Allow,
-        "nor what a node sends to its workload"
+        "what a node sends to its workload meets no policy"
     );
     assert_eq!(ask(&mut cluster, OUTSIDE, N2, 80).unwrap().verdict(), Verdict::Deny);
     assert_eq!(ask(&mut cluster, N1, OUTSIDE, 80).unwrap().verdict(), Verdict::Deny);
@@ -197,11 +205,7 @@ fn the_host_endpoint_that_expects_the_address_is_evaluated() {
         "selector: has(host), ingress: [{action: Allow, protocol: TCP, destination: {ports: [22]}}]",
     );
     let mut cluster = cluster_with(Settings::default(), &(endpoints.concat() + &policy));
-    let expected = [
-        "n2 host endpoint eth0 (before connection tracking) in Undecided",
-        "n2 host endpoint eth0 (before destination NAT) in Undecided",
-        "n2 host endpoint eth0 in Allow",
-    ];
+    let expected = ["n2 host endpoint eth0 in Allow"];
     assert_eq!(way(&ask(&mut cluster, OUTSIDE, N2, 22).unwrap()), expected);
     assert_eq!(ask(&mut cluster, OUTSIDE, N2, 23).unwrap().verdict(), Verdict::Deny);
     // The interface by which the packet reaches the workload is unknown: both host endpoints are
@@ -213,7 +217,7 @@ fn the_host_endpoint_that_expects_the_address_is_evaluated() {
 
 #[test]
 fn packets_allowed_by_untracked_policy_skip_other_host_policies() {
-    let endpoint = host_endpoint("n2", "all", "interfaceName: \"*\"");
+    let endpoint = host_endpoint("n2", "uplink", "interfaceName: eth0, expectedIPs: [192.168.0.2]");
     let untracked = |action: &str| {
         let rule = format!("ingress: [{{action: {action}, protocol: TCP, destination: {{ports: [53]}}}}]");
         global_policy("untracked", &format!("selector: has(host), doNotTrack: true, applyOnForward: true, {rule}"))
@@ -222,14 +226,88 @@ fn packets_allowed_by_untracked_policy_skip_other_host_policies() {
     let mut cluster = cluster_with(Settings::default(), &(endpoint.clone() + &untracked("Allow") + &closed));
     assert_eq!(
         way(&ask(&mut cluster, OUTSIDE, N2, 53).unwrap()),
-        ["n2 host endpoint all (before connection tracking) in Allow"]
+        ["n2 host endpoint uplink (before connection tracking) in Allow"]
     );
     assert_eq!(ask(&mut cluster, OUTSIDE, N2, 54).unwrap().verdict(), Verdict::Deny);
     let mut cluster = cluster_with(Settings::default(), &(endpoint + &untracked("Deny")));
     assert_eq!(
         way(&ask(&mut cluster, OUTSIDE, DB, 53).unwrap())[0],
-        "n2 host endpoint all (before connection tracking) in Deny"
+        "n2 host endpoint uplink (before connection tracking) in Deny"
     );
+    // Untracked policy of all interfaces is not enforced.
+    let all = host_endpoint("n2", "all", "interfaceName: \"*\", profiles: [projectcalico-default-allow]");
+    let mut cluster = cluster_with(Settings::default(), &(all + &untracked("Deny")));
+    assert_eq!(way(&ask(&mut cluster, OUTSIDE, N2, 53).unwrap()), ["n2 host endpoint all in Allow"]);
+}
+
+#[test]
+fn the_first_host_endpoint_of_an_interface_by_name_is_evaluated() {
+    let endpoints = [
+        host_endpoint("n2", "b-named", "interfaceName: eth0, expectedIPs: [192.168.0.2]"),
+        host_endpoint("n2", "a-expecting", "expectedIPs: [192.168.0.2]"),
+        host_endpoint("n2", "c-all", "interfaceName: \"*\""),
+    ];
+    let mut cluster = cluster_with(Settings::default(), &endpoints.concat());
+    assert_eq!(way(&ask(&mut cluster, OUTSIDE, N2, 80).unwrap()), ["n2 host endpoint a-expecting in Deny"]);
+    let loopback = ["n2 host endpoint c-all out Deny", "n2 host endpoint c-all in Deny"];
+    assert_eq!(way(&ask(&mut cluster, N2, N2, 80).unwrap()), loopback);
+}
+
+#[test]
+fn policy_before_dnat_that_allows_a_packet_spares_it_the_others_of_the_interface() {
+    let endpoint = host_endpoint("n2", "all", "interfaceName: \"*\"");
+    let early = global_policy(
+        "early",
+        "selector: has(host), preDNAT: true, applyOnForward: true, ingress: [{action: Allow, protocol: TCP, destination: {ports: [53]}}]",
+    );
+    let mut cluster = cluster_with(Settings::default(), &(endpoint + &early));
+    assert_eq!(
+        way(&ask(&mut cluster, OUTSIDE, N2, 53).unwrap()),
+        ["n2 host endpoint all (before destination NAT) in Allow"]
+    );
+    assert_eq!(ask(&mut cluster, OUTSIDE, N2, 54).unwrap().verdict(), Verdict::Deny);
+}
+
+const OVERLAY: &str = "---
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.0.0.0/16, vxlanMode: Always, natOutgoing: true}
+";
+
+#[test]
+fn sources_are_translated_on_the_way() {
+    let hosts = [host_endpoint("n2", "uplink", "interfaceName: eth0, expectedIPs: [192.168.0.2]")];
+    let mut cluster = cluster_with(Settings::default(), &(OVERLAY.to_owned() + &hosts.concat()));
+    let sources = |cluster: &mut Cluster, from, to| -> Vec<String> {
+        let legs = ask(cluster, from, to, 80).unwrap().legs;
+        legs.iter().map(|leg| format!("{} {}", leg.at, leg.packet.source())).collect()
+    };
+    assert_eq!(sources(&mut cluster, WEB, N2), ["shop/web 10.0.1.2", "host endpoint uplink 192.168.0.1"]);
+    assert_eq!(sources(&mut cluster, WEB, DB), ["shop/web 10.0.1.2", "shop/db 10.0.1.2"]);
+    // The address of the tunnel; the packet does not pass the interface of the host endpoint.
+    assert_eq!(sources(&mut cluster, N1, DB), ["shop/db 10.0.1.0"]);
+    let excluded = NatSettings { excludes_nodes: true, ..NatSettings::default() };
+    cluster.set_nat("n1".into(), excluded);
+    assert_eq!(sources(&mut cluster, WEB, N2)[1], "host endpoint uplink 10.0.1.2");
+}
+
+#[test]
+fn a_node_port_is_translated_at_its_node() {
+    let hosts = ["n1", "n2"].map(|node| host_endpoint(node, &format!("{node}-all"), "interfaceName: \"*\"")).concat();
+    let early = global_policy(
+        "early",
+        "selector: has(host), preDNAT: true, applyOnForward: true, ingress: [{action: Deny, protocol: TCP, destination: {ports: [30080]}}]",
+    );
+    let mut cluster = cluster_with(Settings::default(), &(OVERLAY.to_owned() + &hosts + &early));
+    let packet = |to: &str, port| Packet::tcp((OUTSIDE.parse().unwrap(), 40000), (to.parse().unwrap(), port)).unwrap();
+    let nat = DestinationNat { entering: packet(N1, 30080), node: Some("n1".into()), replaces_source: true };
+    let to = cluster.place_of(DB.parse().unwrap());
+    let connection =
+        cluster.evaluate(&ConnectionQuery::new(Place::Outside, to, packet(DB, 80)).translated(nat)).unwrap();
+    assert_eq!(way(&connection)[0], "n1 host endpoint n1-all (before destination NAT) in Deny");
+    let last = connection.legs.last().unwrap();
+    assert_eq!((last.at.to_string(), last.packet.source().to_string()), ("shop/db".to_owned(), "10.0.1.0".to_owned()));
 }
 
 #[test]

@@ -11,7 +11,8 @@ use crate::ids::AtomId;
 #[derive(Debug, Default)]
 pub(crate) struct Inheritance {
     pub(crate) total: usize,
-    /// For an atom, the number of the classes that inherit it, and of the atoms that its own networks inherit.
+    /// For an atom, the number of the classes that inherit it, and of the atoms that its own
+    /// networks inherit.
     pub(crate) by_atom: AHashMap<AtomId, usize>,
 }
 

@@ -39,7 +39,8 @@ impl TrieNetwork {
         self.net.prefix_len().div_ceil(8).into()
     }
 
-    /// Blocks on its way that are not on the way of the place before it in order, and so of no earlier one.
+    /// Blocks on its way that are not on the way of the place before it in order, and so of no
+    /// earlier one.
     pub(crate) fn blocks_after(self, before: Option<Self>) -> usize {
         let shared = before.filter(|before| (before.tree, before.net.family()) == (self.tree, self.net.family()));
         let shared = shared.map_or(0, |before| {
@@ -88,7 +89,8 @@ impl Size {
 }
 
 impl Addresses {
-    /// Whether the trees have at most so many blocks. Counts them only if their changes since the last count leave that open.
+    /// Whether the trees have at most so many blocks. Counts them only if their changes since the
+    /// last count leave that open.
     pub(crate) fn trees_are_within(&mut self, blocks: usize) -> bool {
         let Size { counted, added, removed, .. } = self.size;
         if counted.saturating_add(added) <= blocks {

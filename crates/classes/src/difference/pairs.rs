@@ -135,7 +135,8 @@ fn between(
     found
 }
 
-/// A host endpoint on the way; `None` if it is on it neither before nor after, since both ends are of its node.
+/// A host endpoint on the way; `None` if it is on it neither before nor after, since both ends are
+/// of its node.
 fn end_at(
     parties: &Parties<'_>,
     HostSide { layer, list, mut side }: HostSide,

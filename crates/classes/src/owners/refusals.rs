@@ -1,4 +1,5 @@
-//! Policies that are refused since their networks would cost too much: in classes that inherit atoms, or in trees of addresses.
+//! Policies that are refused since their networks would cost too much: in classes that inherit
+//! atoms, or in trees of addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -113,8 +113,8 @@ impl<'a> HostPaths<'a> {
         self.numbers.is_empty()
     }
 
-    /// The addresses of a node are its own and those that its host endpoints expect. One that several nodes have is that of the
-    /// first by name.
+    /// The addresses of a node are its own and those that its host endpoints expect. One that
+    /// several nodes have is that of the first by name.
     #[expect(clippy::indexing_slicing, reason = "nodes are numbered by the places of their host endpoints")]
     fn add_addresses(&mut self) {
         let mut nodes: Vec<(&Hostname, u32)> = self.numbers.iter().map(|(node, number)| (*node, *number)).collect();
@@ -204,7 +204,8 @@ impl<'a> HostPaths<'a> {
         }
     }
 
-    /// Returns the layers with policies of the host endpoints at some interfaces, for one direction.
+    /// Returns the layers with policies of the host endpoints at some interfaces, for one
+    /// direction.
     fn legs(&self, lists: &States<Vec<Stages<'a>>>, direction: Direction) -> Vec<Leg> {
         let States { before: old, after: new } = self.states;
         let mut legs = Vec::new();
@@ -262,8 +263,8 @@ fn stages<'a>(
     stages
 }
 
-/// Returns the host endpoints of the interfaces by which connections with peers outside pass; `None`
-/// if those of all interfaces apply.
+/// Returns the host endpoints of the interfaces by which connections with peers outside pass;
+/// `None` if those of all interfaces apply.
 fn owners<'a>(hosts: &[NamedHost<'a>]) -> Vec<Option<NamedHost<'a>>> {
     let single = || hosts.iter().copied().filter(|(_, host)| !host.has_all_interfaces);
     let claim = |(name, host): NamedHost<'a>| InterfaceClaim {

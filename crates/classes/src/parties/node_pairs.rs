@@ -27,7 +27,8 @@ pub(crate) type Pairs = SmallVec<[(Nodes, States<bool>); 2]>;
 pub(crate) enum Location {
     /// On one node, before and after; these may differ.
     Single(States<NodeNumber>),
-    /// On these, before and after, with how many members. None of them is a [single](Self::Single) one's.
+    /// On these, before and after, with how many members. None of them is a [single](Self::Single)
+    /// one's.
     Several(BTreeMap<NodeNumber, u32>),
 }
 

@@ -14,7 +14,8 @@ pub(crate) enum TyphaServers {
     Service { namespace: String, name: String },
 }
 
-/// Preparation of a node for its servers, from datastore, the node's own parameters, its name and the discovery.
+/// Preparation of a node for its servers, from datastore, the node's own parameters, its name and
+/// the discovery.
 pub type Prepare =
     Box<dyn FnOnce(&DatastoreArgs, &Sources, Hostname, Box<dyn FindServers>) -> Result<Prepared, Failure>>;
 

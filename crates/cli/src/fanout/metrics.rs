@@ -1,4 +1,5 @@
-//! Metrics of a fan-out server, by Typha's names if it has them (`typha/pkg/snapcache`, `typha/pkg/syncserver`).
+//! Metrics of a fan-out server, by Typha's names if it has them (`typha/pkg/snapcache`,
+//! `typha/pkg/syncserver`).
 
 use tortie_datastore::Quantiles;
 use tortie_fanout::cache::{CacheStats, Upstream};

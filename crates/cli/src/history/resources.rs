@@ -107,8 +107,8 @@ fn step<'p>(file: &FileRollback, present: &'p Present, keeps: StoredKinds) -> Re
 }
 
 impl Step<'_> {
-    /// Tiers and BGP filters, to which others refer, come first and go last. A pool is removed before another one is
-    /// created that may overlap with it.
+    /// Tiers and BGP filters, to which others refer, come first and go last. A pool is removed
+    /// before another one is created that may overlap with it.
     fn turn(&self) -> u8 {
         match (self.key.kind(), self.wanted.is_some()) {
             (ResourceKind::IpPool, false) => 0,
@@ -119,7 +119,8 @@ impl Step<'_> {
         }
     }
 
-    /// Writes only if the resource is unchanged since it was read. Returns the outcome; `None` if nothing changed.
+    /// Writes only if the resource is unchanged since it was read. Returns the outcome; `None` if
+    /// nothing changed.
     fn write(&self, store: &dyn ResourceStore) -> Result<Option<&'static str>, ApplyError> {
         let key = &self.key;
         let Some(wanted) = &self.wanted else {

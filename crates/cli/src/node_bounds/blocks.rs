@@ -38,7 +38,8 @@ pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> Result<BTreeSet
     Ok(findings)
 }
 
-/// A node that refuses an endpoint has one that is refused if all are on one node, where more share the same bounds.
+/// A node that refuses an endpoint has one that is refused if all are on one node, where more share
+/// the same bounds.
 fn suspects(
     nodes: &[&Node],
     endpoints: &BTreeMap<EndpointName, (Hostname, Key)>,
@@ -65,7 +66,8 @@ fn problems(node: &Node, desired: &[DesiredUpdate]) -> Result<Vec<Problem>, Upda
     Ok(programs.problems())
 }
 
-/// The exceeded bound, without numbers that change with other objects; `None` if the refusal is not about blocks.
+/// The exceeded bound, without numbers that change with other objects; `None` if the refusal is not
+/// about blocks.
 fn reason(why: &Closed) -> Option<String> {
     match why {
         Closed::NoBlocks { limit, .. } => {

@@ -22,7 +22,8 @@ pub(super) fn over_budget(nodes: &[Node], objects: &[Update]) -> BTreeSet<Findin
     let Some(first) = fast.first() else { return BTreeSet::new() };
     let rules = RuleCounts::new(objects);
     let hosts: BTreeSet<Hostname> = objects.iter().filter_map(host).collect();
-    // One calculation for all nodes shows whether a group exceeds its bound, and whether a node may.
+    // One calculation for all nodes shows whether a group exceeds its bound, and whether a node
+    // may.
     if fast.len() == hosts.len() && fast.iter().all(|other| other.budget == first.budget) {
         let node = first.node;
         let desired = on_one_node(&settings::graph(&node.config, node.name.clone()), objects.iter().cloned());

@@ -1,4 +1,5 @@
-//! Effects of a change, as annotations of pull requests by GitHub's workflows: `::warning file=F,line=L,col=C::TEXT`.
+//! Effects of a change, as annotations of pull requests by GitHub's workflows: `::warning
+//! file=F,line=L,col=C::TEXT`.
 
 use tortie_analysis::plan::Packets;
 
@@ -7,7 +8,8 @@ use super::super::github::line;
 use super::answer::Answer;
 use super::words::{few, finding, layer, notes, of_nodes, packets};
 
-/// A warning for each finding, and a notice at the deciding rule for each opened or closed connection.
+/// A warning for each finding, and a notice at the deciding rule for each opened or closed
+/// connection.
 pub(super) fn annotations(answer: &Answer<'_>) -> String {
     let mut out = String::new();
     for found in &answer.plan.findings {

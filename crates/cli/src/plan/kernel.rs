@@ -24,7 +24,8 @@ struct Part {
     program: String,
     name: String,
     change: Existence,
-    /// Removed (`false`) and added (`true`) lines, in the order of the chain; for a set, its members.
+    /// Removed (`false`) and added (`true`) lines, in the order of the chain; for a set, its
+    /// members.
     lines: Vec<(bool, String)>,
 }
 

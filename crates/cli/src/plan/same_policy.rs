@@ -1,12 +1,14 @@
-//! One policy under two names: if the datastore is etcd, Calico's policy controller writes Kubernetes' policies to it
-//! as policies of Calico, named `knp.default.NAME`. Manifests have the Kubernetes name.
+//! One policy under two names: if the datastore is etcd, Calico's policy controller writes
+//! Kubernetes' policies to it as policies of Calico, named `knp.default.NAME`. Manifests have the
+//! Kubernetes name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_model::{PolicyId, PolicyKind, Update};
 use tortie_resources::to_v3::policy_name;
 
-/// Renames policies in `updates` to the names that they have in `known`. Returns the old names with the new ones.
+/// Renames policies in `updates` to the names that they have in `known`. Returns the old names with
+/// the new ones.
 pub(super) fn unify(known: &[Update], updates: &mut [Update]) -> BTreeMap<PolicyId, PolicyId> {
     let named: BTreeSet<PolicyId> = known.iter().filter_map(policy).cloned().collect();
     let own: BTreeSet<PolicyId> = updates.iter().filter_map(policy).cloned().collect();

@@ -68,7 +68,8 @@ fn matching(selector: &Selector, updates: &[Update]) -> Vec<Pod> {
 
 fn pod(key: &WorkloadEndpointKey, endpoint: &WorkloadEndpoint, profiles: &BTreeMap<&ProfileName, &Labels>) -> Pod {
     let mut labels = BTreeMap::new();
-    // Later labels override: the first profile's those of the other profiles, the endpoint's own all.
+    // Later labels override: the first profile's those of the other profiles, the endpoint's own
+    // all.
     let inherited = endpoint.profiles.iter().rev().filter_map(|name| profiles.get(name).copied());
     for (name, value) in inherited.chain([&endpoint.labels]).flat_map(Labels::iter) {
         labels.insert(name.to_owned(), value.to_owned());

@@ -1,4 +1,5 @@
-//! Commit of staged policies in a directory: the manifest is printed, or replaces a file without other objects.
+//! Commit of staged policies in a directory: the manifest is printed, or replaces a file without
+//! other objects.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -40,7 +41,8 @@ pub(super) fn manifest(root: &Path, name: &StagedName) -> Result<(PathBuf, Strin
     Ok((staged.file, to_yaml(&as_enforced(staged.object, name))))
 }
 
-/// Replaces the file, which must hold the staged policy and nothing else, with that manifest in one step.
+/// Replaces the file, which must hold the staged policy and nothing else, with that manifest in one
+/// step.
 pub(super) fn write(root: &Path, name: &StagedName) -> Result<PathBuf, Failure> {
     let (file, text) = manifest(root, name)?;
     let refused = |why: String| Failure::failed(format!("{}: {why}; nothing has been changed", file.display()));

@@ -29,7 +29,8 @@ pub(super) fn ruling(ruling: Ruling) -> &'static str {
     }
 }
 
-/// Returns the deciding leg: the one that denies, else the last one of a workload, else the last one.
+/// Returns the deciding leg: the one that denies, else the last one of a workload, else the last
+/// one.
 fn deciding(connection: &Connection) -> Option<&Leg> {
     let is_workload = |leg: &&Leg| !matches!(leg.at, EnforcementPoint::Host(..));
     connection.denied_by().or_else(|| connection.legs.iter().rfind(is_workload)).or(connection.legs.last())

@@ -11,7 +11,6 @@ use super::question::{Line, Question, QuestionError};
 use super::view::{View, ViewError};
 use crate::{Failure, with_causes};
 
-/// Answers each line with one line. The answer to an invalid question is its error.
 pub(super) fn answer(
     view: &mut View,
     node: Option<&Hostname>,

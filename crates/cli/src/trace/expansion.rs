@@ -1,5 +1,3 @@
-//! The connections that a question stands for.
-
 use tortie_analysis::trace::{Backend, SetNetwork};
 use tortie_model::{NamespacedName, NetworkSetName};
 

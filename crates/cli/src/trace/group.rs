@@ -1,5 +1,5 @@
-//! Answers to a question about several connections: to the backends of a Service, or from or to the
-//! networks of a network set.
+//! Answers about several connections: to a Service's backends, or from or to the networks of a
+//! network set.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ pub(super) struct GroupAnswer<'a> {
 }
 
 impl<'a> GroupAnswer<'a> {
-    /// Evaluates each connection, and looks it up in `tables` if they are given. A network with the
-    /// same answer as the one around it is left out.
+    /// Looks connections up in `tables`, if given. Leaves out a network with the same answer as the
+    /// one around it.
     pub(super) fn ask(
         view: &'a mut View,
         group: Group,
@@ -131,8 +131,8 @@ impl<'a> GroupAnswer<'a> {
         }
     }
 
-    /// Returns the verdict of the group, the decision of the first member with this verdict, and
-    /// the number of denied members.
+    /// The verdict, the decision of the first member with this verdict, and the number of denied
+    /// members.
     pub(super) fn short(&self) -> Map<String, Value> {
         let all = self.verdict();
         let first = self.members.iter().find(|(_, results)| results.now.verdict() == all);
@@ -221,7 +221,6 @@ impl<'a> GroupAnswer<'a> {
             }
         }
         self.members.iter().fold(summary, |mut out, (member, results)| {
-            // Writing to a string cannot fail.
             let _ = match member {
                 Member::Backend(backend) => writeln!(out, "{} {}", backend.address, backend.port),
                 Member::Network(network) => writeln!(out, "{}", network.net),

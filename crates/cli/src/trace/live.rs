@@ -108,7 +108,6 @@ pub(super) fn source_port() -> u16 {
     PORTS.start + u16::from_ne_bytes(random) % (PORTS.end - PORTS.start)
 }
 
-/// Fails before anything is read.
 pub(super) fn require_privileges() -> Result<(), Failure> {
     capability::require(COMMAND, &[Capability::NetAdmin])
 }
@@ -167,14 +166,12 @@ pub(super) fn ask(
     })
 }
 
-/// A probe, and the network namespace in which it is sent, if that is another one.
 struct Sending {
     probe: Probe,
     namespace: Option<File>,
 }
 
 impl Sending {
-    /// Returns the probe of a plan; `None` where the real flow is waited for.
     fn of(method: &TraceMethod, flow: &TracedFlow) -> Result<Option<Self>, Failure> {
         let namespace = match method {
             TraceMethod::FromPod { interface } => {

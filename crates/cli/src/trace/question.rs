@@ -42,7 +42,6 @@ pub(crate) struct QuestionArgs {
 }
 
 impl QuestionArgs {
-    /// Returns the arguments as text, for a command on another node.
     pub(super) fn flags(&self) -> String {
         let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
         let mut flags: Vec<String> = Vec::new();
@@ -112,10 +111,10 @@ pub(super) struct Question {
     pub(super) sent_to: Option<SentTo>,
 }
 
-/// Address and port of a Service, which a node translates to a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SentTo {
-    /// The node of a node port; `None` for an address of the Service, which the source's node translates.
+    /// The node of a node port; `None` for an address of the Service, which the source's node
+    /// translates.
     pub(super) node: Option<Hostname>,
     pub(super) address: IpAddr,
     pub(super) port: u16,
@@ -188,7 +187,8 @@ impl Question {
         Self::new(&line.from, &line.to, family, transport)
     }
 
-    /// Returns a question. Addresses determine the family; without addresses and a wanted family, it is IPv4.
+    /// Returns a question. Addresses determine the family; without addresses and a wanted family,
+    /// it is IPv4.
     fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
         let (from, to) = (End::from(from), End::from(to));
         let written = [&from, &to].into_iter().filter_map(|end| match end {

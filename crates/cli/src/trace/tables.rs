@@ -1,5 +1,3 @@
-//! Lookup in tables, as eBPF programs do it.
-
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -7,8 +7,8 @@ use tortie_model::{Direction, Key};
 use super::super::origin::Origin;
 use super::answer::{Answer, ruling, why};
 
-/// Returns one line for a denied connection, and one for each end of an allowed one; with
-/// `verbose`, all evaluated policies and rules.
+/// One line if denied, one for each end if allowed; with `verbose`, all evaluated policies and
+/// rules.
 pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     let mut out = String::new();
     let legs = &answer.connection.legs;

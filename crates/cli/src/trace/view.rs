@@ -112,7 +112,6 @@ impl View {
         self.connection(question, node, false)
     }
 
-    /// Evaluates the connection with all staged policies in force; `None` if there are none.
     pub(super) fn pending(
         &mut self,
         question: &Question,
@@ -160,7 +159,8 @@ impl View {
         let packet = question.packet(source, destination)?;
         if let Some(sent_to) = &question.sent_to {
             let entering = question.entering(source, sent_to)?;
-            // The node at which an address of the Service leads packets from outside into the cluster is unknown.
+            // The node at which an address of the Service leads packets from outside into the
+            // cluster is unknown.
             let is_known = sent_to.node.is_some() || from != Place::Outside;
             let nat = DestinationNat { entering, node: sent_to.node.clone(), replaces_source: sent_to.node.is_some() };
             if let Some(node) = &nat.node {
@@ -216,7 +216,6 @@ impl View {
         Ok(Expansion::Group(Group::Pairs { set: NetworkSetName::new(name.as_str()), service, port }, pairs))
     }
 
-    /// Returns the Service at the end of a connection with its port, and the address to which the connection is sent.
     fn expand_service(&self, question: &Question) -> Result<Option<(NamespacedName, u16, Option<SentTo>)>, EndError> {
         let port = match question.transport {
             Transport::Ports { destination, .. } => Some(destination),
@@ -279,7 +278,8 @@ impl View {
         }))
     }
 
-    /// Returns the node of a host endpoint, and one of its expected addresses, or else of the node's.
+    /// Returns the node of a host endpoint, and one of its expected addresses, or else of the
+    /// node's.
     fn find_host_endpoint(&self, field: &'static str, name: &str, family: Family) -> Result<(Place, IpAddr), EndError> {
         let found = self.cluster.objects().find_map(|object| match object {
             Update::HostEndpoint(key, Some(endpoint)) if key.name.as_str() == name => Some((&key.host, endpoint)),

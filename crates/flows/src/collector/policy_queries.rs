@@ -152,8 +152,8 @@ impl Collector {
         }
     }
 
-    /// Returns the verdict of all layers of host endpoints at an interface; `None` if their state is
-    /// incomplete.
+    /// Returns the verdict of all layers of host endpoints at an interface; `None` if their state
+    /// is incomplete.
     fn preview_host(
         &self,
         stages: &[HostStage],

@@ -72,7 +72,8 @@ impl Tracked {
         }
     }
 
-    /// Starts another connection with the same identity. The addresses may have other owners by now.
+    /// Starts another connection with the same identity. The addresses may have other owners by
+    /// now.
     pub(super) fn begin_again(&mut self, (source, destination): (End, End), now: Time) {
         self.source = source.name;
         self.destination = destination.name;

@@ -24,7 +24,8 @@ use crate::machine;
 use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::Health;
 
-/// The driver side of the protocol: enforces in this kernel the desired state of an engine in another process.
+/// The driver side of the protocol: enforces in this kernel the desired state of an engine in
+/// another process.
 #[derive(Debug)]
 #[must_use = "a driver enforces nothing before it runs"]
 pub struct DriverAgent {
@@ -67,7 +68,8 @@ impl DriverAgent {
         }
     }
 
-    /// Reads messages of the engine and writes reports to it until the end; `None` if nothing could be enforced before.
+    /// Reads messages of the engine and writes reports to it until the end; `None` if nothing could
+    /// be enforced before.
     ///
     /// # Errors
     /// [`AgentError`] if the driver cannot start or go on. The kernel keeps the policy in force.
@@ -135,7 +137,8 @@ impl DriverAgent {
         Ok((ServeSetup { in_kernel, environment, resolved, started, stop }, tables))
     }
 
-    /// Waits for the first message, which has to be the configuration. Returns `None` if the driver is to end before.
+    /// Waits for the first message, which has to be the configuration. Returns `None` if the driver
+    /// is to end before.
     fn first_configuration(&self) -> Result<Option<felix::ConfigUpdate>, ServeError> {
         loop {
             let input = self.inputs.recv();

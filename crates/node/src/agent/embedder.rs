@@ -9,12 +9,14 @@ use tortie_model::desired::DesiredUpdate;
 
 use crate::engine::{Observer, Progress};
 
-/// The program around an agent. Its methods are called on the agent's thread, one at a time, and hold up enforcement.
+/// The program around an agent. Its methods are called on the agent's thread, one at a time, and
+/// hold up enforcement.
 pub trait Embedder: Send {
     /// All parts of the agent run; no policy of this run is in force yet.
     fn starting(&mut self) {}
 
-    /// Every object of the source is in force, but for those that are reported. Called after each apply from then on.
+    /// Every object of the source is in force, but for those that are reported. Called after each
+    /// apply from then on.
     fn in_force(&mut self) {}
 
     /// The engine restarts with these parameters.
@@ -23,7 +25,8 @@ pub trait Embedder: Send {
     /// The agent ends because of [`Handle::shutdown`](super::Handle::shutdown).
     fn stopping(&mut self) {}
 
-    /// Reads the parameters of this machine again, because of [`Handle::reload`](super::Handle::reload).
+    /// Reads the parameters of this machine again, because of
+    /// [`Handle::reload`](super::Handle::reload).
     ///
     /// # Errors
     /// If they cannot be read. The agent logs the error and goes on with the parameters in force.

@@ -44,7 +44,8 @@ impl Handle {
         self.health.conditions().iter().all(|(_, condition)| condition.ready)
     }
 
-    /// Conditions of the parts of the agent; [`Health::answer`] answers `/liveness` and `/readiness`.
+    /// Conditions of the parts of the agent; [`Health::answer`] answers `/liveness` and
+    /// `/readiness`.
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
@@ -56,13 +57,15 @@ impl Handle {
         &self.metrics
     }
 
-    /// The request to end: [`Handle::shutdown`] sets it, and external commands that have it are ended by it.
+    /// The request to end: [`Handle::shutdown`] sets it, and external commands that have it are
+    /// ended by it.
     #[must_use]
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// Has the agent leave the kernel alone until the next resync; returns whether it does so within `patience`.
+    /// Has the agent leave the kernel alone until the next resync; returns whether it does so
+    /// within `patience`.
     #[must_use]
     pub fn release_kernel(&self, patience: Duration) -> bool {
         let (waiting, gone) = channel();

@@ -22,7 +22,6 @@ use tortie_datastore::kubernetes::KubeConfig;
 use tortie_datastore::store::etcd::EtcdConfig;
 use tortie_datastore::{Resend, Source, Watching, watch};
 use tortie_linux::exec::Runner;
-use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 
@@ -56,10 +55,12 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const CALCULATION_TIMEOUT: Duration = Duration::from_secs(30);
 const LEAST_WATCHDOG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The engine of one node: calculates policy from the objects of a [`Source`] and keeps it in force.
+/// The engine of one node: calculates policy from the objects of a [`Source`] and keeps it in
+/// force.
 ///
-/// It runs on the thread that calls [`Agent::run`], or on its own after [`Agent::start`]; a [`Handle`] controls it from any thread.
-/// It needs `CAP_NET_ADMIN`, installs no signal handlers, and logs by `tracing`.
+/// It runs on the thread that calls [`Agent::run`], or on its own after [`Agent::start`]; a
+/// [`Handle`] controls it from any thread. It needs `CAP_NET_ADMIN`, installs no signal handlers,
+/// and logs by `tracing`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -181,13 +182,10 @@ impl Agent {
     /// Runs the agent on this thread until [`Handle::shutdown`].
     ///
     /// # Errors
-    /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel keeps the policy in force.
+    /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel
+    /// keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
         let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
-        let _lock = match options.dataplane {
-            DataplaneKind::InKernel(_) => Some(NamespaceLock::take(LOCK_PATIENCE, &handle.stop)?),
-            DataplaneKind::Driver(_) => None,
-        };
         let embedder = Shared::new(embedder);
         let Watching { events, resend } = watch(source).map_err(AgentError::start("the datastore's thread"))?;
         events.wake_with({
@@ -232,6 +230,7 @@ impl Agent {
             resolved,
             resend,
             iptables: None,
+            lock: None,
             node_is_known: false,
             status,
             flows,
@@ -251,7 +250,8 @@ fn expect_reports(health: &Health, config: &Config) {
     health.expect(Reporter::Dataplane, config.dataplane_watchdog_timeout.max(LEAST_WATCHDOG_TIMEOUT));
 }
 
-/// Logs those notices about the configuration that are new, at the severity that the configuration asks for.
+/// Logs those notices about the configuration that are new, at the severity that the configuration
+/// asks for.
 fn announce(resolved: &Resolved, is_new: impl Fn(&Notice) -> bool) {
     // A program that installs its own subscriber decides itself where lines go.
     if logging::is_on() {

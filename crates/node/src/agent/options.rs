@@ -8,19 +8,22 @@ use tortie_rules::WorkloadDispatch;
 
 use crate::engine::Unreadable;
 
-/// Options of an [`Agent`](super::Agent): by default Felix's parameters, the kernel's dataplane, and no files.
+/// Options of an [`Agent`](super::Agent): by default Felix's parameters, the kernel's dataplane,
+/// and no files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentOptions {
     /// Felix's parameters of this machine. Those of the datastore come with its objects.
     pub parameters: Sources,
-    /// Name of the node: `spec.nodeName` of its pods. By default `FelixHostname`, or the name of the machine.
+    /// Name of the node: `spec.nodeName` of its pods. By default `FelixHostname`, or the name of
+    /// the machine.
     pub node: Option<String>,
     /// Dataplane that enforces.
     pub dataplane: DataplaneKind,
     /// Place of the datastore in logs and answers, without secrets.
     pub datastore: String,
-    /// True if the source itself reports invalid parameters of the datastore; the agent logs them otherwise.
+    /// True if the source itself reports invalid parameters of the datastore; the agent logs them
+    /// otherwise.
     pub reports_parameters: bool,
     /// Reaction to unusable input before policy is in force for the first time.
     pub unreadable: Unreadable,
@@ -28,7 +31,8 @@ pub struct AgentOptions {
     pub state_dir: Option<PathBuf>,
     /// Socket of the local API, on which `tortie status`, `config` and `show` ask.
     pub socket: Option<PathBuf>,
-    /// TCP ports of management: changes that cut connections to them wait to be confirmed. `None` enforces all.
+    /// TCP ports of management: changes that cut connections to them wait to be confirmed. `None`
+    /// enforces all.
     pub management_ports: Option<Vec<u16>>,
 }
 
@@ -61,7 +65,8 @@ impl Default for AgentOptions {
 pub enum DataplaneKind {
     /// The kernel behind the network namespace of the agent's thread. Needs `CAP_NET_ADMIN`.
     InKernel(MachineOptions),
-    /// A driver of Felix's protocol: a program that the agent starts without arguments, and that ends with it.
+    /// A driver of Felix's protocol: a program that the agent starts without arguments, and that
+    /// ends with it.
     Driver(PathBuf),
 }
 
@@ -94,7 +99,8 @@ impl fmt::Display for DataplaneKind {
 pub struct MachineOptions {
     /// File with the MTU of workloads, for CNI plugins.
     pub mtu_file: Option<PathBuf>,
-    /// Distinction of workloads: by interface name, or by address for CNI plugins that choose names themselves.
+    /// Distinction of workloads: by interface name, or by address for CNI plugins that choose names
+    /// themselves.
     pub workloads: WorkloadDispatch,
     /// Directory of the kernel's settings; `/proc/sys` by default.
     pub proc_sys: PathBuf,

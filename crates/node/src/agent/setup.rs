@@ -28,7 +28,8 @@ pub(super) struct DataplaneSetup {
     pub(super) machine: Machine,
 }
 
-/// The dataplane's settings. If the configured iptables cannot be used, the `previous` or any other one is.
+/// The dataplane's settings. If the configured iptables cannot be used, the `previous` or any other
+/// one is.
 pub(super) fn dataplane(
     resolved: &Resolved,
     hostname: &Hostname,

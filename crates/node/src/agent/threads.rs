@@ -71,7 +71,8 @@ pub(super) fn announcements(send: impl Fn(MonitorEvent) -> bool + Send + Sync + 
     })
 }
 
-/// Watches interfaces and these nftables tables while the result lives. `send` returns whether more events are wanted.
+/// Watches interfaces and these nftables tables while the result lives. `send` returns whether more
+/// events are wanted.
 pub(super) fn watch_links(
     config: &Config,
     tables: Vec<TableId>,

@@ -1,9 +1,10 @@
 //! Decides whether the policy in force denies a tracked connection.
 //!
-//! A packet meets policy after DNAT and before SNAT: its source is that of the conntrack entry's first direction, and
-//! its destination is the source of the reply direction. The kernel does not record the packet's path. It is derived
-//! from the addresses: those of the node, those of its workloads, and for all others the interface of the route there.
-//! A connection whose path is ambiguous is left alone.
+//! A packet meets policy after DNAT and before SNAT: its source is that of the conntrack entry's
+//! first direction, and its destination is the source of the reply direction. The kernel does not
+//! record the packet's path. It is derived from the addresses: those of the node, those of its
+//! workloads, and for all others the interface of the route there. A connection whose path is
+//! ambiguous is left alone.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -24,7 +25,8 @@ pub(crate) struct NodeAddresses {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exceptions {
     pub(crate) tunnel_ports: Vec<u16>,
-    /// Packets of workloads to the host are left out, since more than policy decides about them (`OpenStack`).
+    /// Packets of workloads to the host are left out, since more than policy decides about them
+    /// (`OpenStack`).
     pub(crate) workloads_to_host: bool,
 }
 
@@ -129,12 +131,14 @@ impl<'a> ConnectionEvaluator<'a> {
         Self { evaluator, exceptions, node_addresses, by_interface, any }
     }
 
-    /// Whether the connection is denied if the strictest of all host endpoints apply to it. False for most.
+    /// Whether the connection is denied if the strictest of all host endpoints apply to it. False
+    /// for most.
     pub(crate) fn may_deny(&self, connection: &Connection) -> bool {
         self.decide(connection, &mut AnyHostEndpoint)
     }
 
-    /// Whether the connection is denied. `route` returns the interface by which packets to an address leave.
+    /// Whether the connection is denied. `route` returns the interface by which packets to an
+    /// address leave.
     pub(crate) fn denies(&self, connection: &Connection, route: impl FnMut(IpAddr) -> Option<InterfaceName>) -> bool {
         self.decide(connection, &mut RoutedHostEndpoint(route))
     }
@@ -144,8 +148,9 @@ impl<'a> ConnectionEvaluator<'a> {
         self.place(address) == Some(EndLocation::Elsewhere)
     }
 
-    /// Returns the host endpoints that may govern packets from elsewhere that arrive by an interface: one, or all
-    /// candidates if that is ambiguous. `None` in the result means no host endpoint.
+    /// Returns the host endpoints that may govern packets from elsewhere that arrive by an
+    /// interface: one, or all candidates if that is ambiguous. `None` in the result means no host
+    /// endpoint.
     pub(crate) fn host_endpoints_at(&self, interface: Option<InterfaceName>) -> Vec<Option<&'a HostEndpointName>> {
         let all = || self.evaluator.host_endpoints().map(|(name, _)| Some(name));
         let Some(interface) = interface else { return all().chain([None]).collect() };
@@ -172,7 +177,8 @@ impl<'a> ConnectionEvaluator<'a> {
         denied.unwrap_or(false)
     }
 
-    /// `None` for addresses that no packet between endpoints has, and for an address with several owners.
+    /// `None` for addresses that no packet between endpoints has, and for an address with several
+    /// owners.
     fn place(&self, address: IpAddr) -> Option<EndLocation<'a>> {
         if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
             return None;
@@ -257,7 +263,8 @@ impl<'a> ConnectionEvaluator<'a> {
         let ask = |layer, packet| self.evaluator.host(name, layer, Direction::Ingress, packet);
         match ask(Layer::PreDnat, &untranslated)? {
             Answer { verdict: Verdict::Deny, .. } => return Ok(true),
-            // An allow by a pre-DNAT rule holds for the whole endpoint; a failsafe port only skips the pre-DNAT layer.
+            // An allow by a pre-DNAT rule holds for the whole endpoint; a failsafe port only skips
+            // the pre-DNAT layer.
             Answer { verdict: Verdict::Allow, decided_by } if !matches!(decided_by, DecidedBy::Failsafe(_)) => {
                 return Ok(false);
             }

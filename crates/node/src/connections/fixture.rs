@@ -1,4 +1,5 @@
-//! A node with two workloads for tests: `10.0.0.1`, which may do anything, and `10.0.0.2`, which is reached by TCP 8080.
+//! A node with two workloads for tests: `10.0.0.1`, which may do anything, and `10.0.0.2`, which is
+//! reached by TCP 8080.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

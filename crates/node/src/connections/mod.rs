@@ -81,7 +81,8 @@ impl ConnectionCutter {
 
 #[cfg(test)]
 impl ConnectionCutter {
-    /// Without a thread: the function returns the revision of the desired state that a thread would have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would
+    /// have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
         let (worker, messages) = channel();
         let mut evaluator = Evaluator::default();

@@ -150,7 +150,8 @@ impl<T: Tracking> Worker<T> {
         let mut cut = 0;
         for slice in denied.chunks(SLICE) {
             self.state.pulse.beat();
-            // A connection that was denied when the pass began may be allowed, and that in force, by now.
+            // A connection that was denied when the pass began may be allowed, and that in force,
+            // by now.
             self.drain()?;
             while !self.state.in_force {
                 // Enforcement on the main thread, which reports itself, has not finished.

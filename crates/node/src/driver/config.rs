@@ -20,7 +20,8 @@ const SOURCES: [ConfigSource; 7] = [
 
 const HOSTNAME: &str = "FelixHostname";
 
-/// Values of every source and effective values, with the node's name: the driver could find only the machine's.
+/// Values of every source and effective values, with the node's name: the driver could find only
+/// the machine's.
 pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname) -> felix::ConfigUpdate {
     let mut message = felix::ConfigUpdate { config: resolved.raw.clone(), ..felix::ConfigUpdate::default() };
     for (source, raw) in sources.iter() {
@@ -35,8 +36,9 @@ pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname
     message
 }
 
-/// Returns a driver's configuration: the values of each source in the message, and the driver's own environment, which
-/// overrides that of the engine. A message with effective values only counts as a configuration file.
+/// Returns a driver's configuration: the values of each source in the message, and the driver's own
+/// environment, which overrides that of the engine. A message with effective values only counts as
+/// a configuration file.
 pub(super) fn from_message(message: &felix::ConfigUpdate, environment: &Raw) -> Sources {
     let mut sources = Sources::default();
     let mut merged = environment.clone();

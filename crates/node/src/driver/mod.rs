@@ -1,15 +1,18 @@
-//! Dataplanes in other programs, by Felix's protocol of external drivers (`felix/dataplane/external/ext_dataplane.go`).
+//! Dataplanes in other programs, by Felix's protocol of external drivers
+//! (`felix/dataplane/external/ext_dataplane.go`).
 //!
-//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives its reports. [`DriverAgent`](crate::DriverAgent)
-//! is the other side: it obeys the calculation of another program and enforces it in this kernel.
+//! [`Driver`] is the engine's side: it starts the program, sends it the desired state, and receives
+//! its reports. [`DriverAgent`](crate::DriverAgent) is the other side: it obeys the calculation of
+//! another program and enforces it in this kernel.
 //!
 //! The two exchange messages over two pipes. The program is started without arguments; it reads
 //! from its descriptor 3 and writes to its descriptor 4. A message is eight bytes of length and a
 //! `felix.ToDataplane` or `felix.FromDataplane`. First comes the configuration, then the desired
 //! state, and `InSync` after everything that is known at start.
 //!
-//! If one side ends, the kernel keeps the policy in force, and the other side ends, too: its state would not match that
-//! of a new peer. Both start again, as with Felix, and find the earlier state in the kernel.
+//! If one side ends, the kernel keeps the policy in force, and the other side ends, too: its state
+//! would not match that of a new peer. Both start again, as with Felix, and find the earlier state
+//! in the kernel.
 
 mod config;
 mod parent;

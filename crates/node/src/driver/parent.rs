@@ -22,7 +22,8 @@ use crate::engine::{
 };
 use tortie_telemetry::health::{Condition, Health, Pulse, Reporter};
 
-/// Delay after which a driver that has taken everything counts as in sync: Felix's drivers need not report it.
+/// Delay after which a driver that has taken everything counts as in sync: Felix's drivers need not
+/// report it.
 const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 
 /// Time that a driver with broken pipes has to end, so that its exit status can be reported.
@@ -41,7 +42,8 @@ pub struct DriverSetup {
     pub health: Health,
 }
 
-/// Enforcement by a driver. The program is started when the configuration is known, and ended when this is dropped.
+/// Enforcement by a driver. The program is started when the configuration is known, and ended when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Driver {
     setup: DriverSetup,
@@ -139,7 +141,8 @@ impl Driver {
     }
 }
 
-/// `None` for an endpoint that is gone, whose word is empty as in Felix, and for words that readers do not know.
+/// `None` for an endpoint that is gone, whose word is empty as in Felix, and for words that readers
+/// do not know.
 fn understand(endpoint: &dyn Display, word: Option<String>) -> Option<EndpointStatus> {
     let word = word.filter(|word| !word.is_empty())?;
     let all = [EndpointStatus::Up, EndpointStatus::Down, EndpointStatus::Error];
@@ -155,7 +158,8 @@ impl Enforcement for Driver {
     type Error = DriverError;
     const EVENTS: &'static str = "driver";
 
-    /// A driver may heed parameters that have no effect here. Those that Felix lacks need no restart, as in Felix.
+    /// A driver may heed parameters that have no effect here. Those that Felix lacks need no
+    /// restart, as in Felix.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool {
         old.felix_values() != new.felix_values()
     }

@@ -18,8 +18,9 @@ use tortie_protocol::{Report, ReportError};
 use super::DriverEvent;
 use tortie_telemetry::health::Pulse;
 
-/// Moves the pipes, passed as standard input and output, to the descriptors that the driver expects; its output goes to
-/// standard error. Needs a shell, since placing a descriptor at a chosen number takes unsafe code.
+/// Moves the pipes, passed as standard input and output, to the descriptors that the driver
+/// expects; its output goes to standard error. Needs a shell, since placing a descriptor at a
+/// chosen number takes unsafe code.
 const PLACE: &str = r#"exec "$1" 3<&0 4>&1 0</dev/null 1>&2"#;
 const QUEUE: usize = 64;
 
@@ -50,7 +51,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// `notify` returns whether the agent still receives events. The pulse rests unless a message waits to be read.
+    /// `notify` returns whether the agent still receives events. The pulse rests unless a message
+    /// waits to be read.
     pub(super) fn start<F>(program: &Path, pulse: Pulse, notify: F) -> io::Result<Self>
     where
         F: Fn(DriverEvent) -> bool + Clone + Send + 'static,
@@ -63,7 +65,8 @@ impl Process {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", PLACE, "driver"]).arg(program).stdin(for_driver).stdout(of_driver).stderr(log_of_driver);
         let group = Group::start(&mut command)?;
-        // It holds our copies of the driver's ends; an end of file is seen only when all other copies are closed.
+        // It holds our copies of the driver's ends; an end of file is seen only when all other
+        // copies are closed.
         drop(command);
         let (messages, queue) = sync_channel(QUEUE);
         let starved = Arc::new(AtomicBool::new(false));
@@ -81,7 +84,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Queues a message, or returns it if there is no room; [`DriverEvent::Room`] follows when there is.
+    /// Queues a message, or returns it if there is no room; [`DriverEvent::Room`] follows when
+    /// there is.
     pub(super) fn offer(&self, message: Outgoing) -> Result<(), Outgoing> {
         // Without the queue the process is ending and reads no more messages.
         let Some(messages) = &self.messages else { return Ok(()) };

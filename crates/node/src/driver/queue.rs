@@ -60,7 +60,8 @@ impl MessageQueue {
                 Item::Config(config) => (tortie_protocol::encode_config(config, self.sequence_number), false),
                 Item::Update(update) => {
                     let is_in_sync = update == DesiredUpdate::InSync;
-                    // There is no message for a datastore that is not ready; nothing is sent while it is not.
+                    // There is no message for a datastore that is not ready; nothing is sent while
+                    // it is not.
                     let Some(bytes) = tortie_protocol::encode(&update, self.sequence_number) else { continue };
                     (bytes, is_in_sync)
                 }

@@ -6,7 +6,8 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use tortie_model::{Family, HostEndpointName, WorkloadEndpointId};
 use tortie_protocol::Report;
 
-/// Waiting reports: of each endpoint and key the last only, so that an engine that never reads costs no memory.
+/// Waiting reports: of each endpoint and key the last only, so that an engine that never reads
+/// costs no memory.
 #[derive(Debug)]
 pub(super) struct Reports {
     engine: SyncSender<Report>,
@@ -40,7 +41,8 @@ impl Reports {
         }
     }
 
-    /// Returns whether any are left. Endpoints go first, so that the engine has them before "all is in force".
+    /// Returns whether any are left. Endpoints go first, so that the engine has them before "all is
+    /// in force".
     pub(super) fn send(&mut self) -> bool {
         while let Some((subject, report)) = self.statuses.pop_first() {
             if let Err(TrySendError::Full(report)) = self.engine.try_send(report) {

@@ -28,7 +28,8 @@ const QUEUE: usize = 64;
 /// Interval between attempts to send reports for which the engine had no room.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// So that a driver that restarts again and again sends no process status (`felix/dataplane/linux/int_dataplane.go`).
+/// So that a driver that restarts again and again sends no process status
+/// (`felix/dataplane/linux/int_dataplane.go`).
 const FIRST_SIGN: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -55,7 +56,8 @@ pub enum ServedEnd {
     Stopped,
     /// The engine is gone.
     PeerGone,
-    /// A parameter has changed that requires a restart, and the engine will not send everything again.
+    /// A parameter has changed that requires a restart, and the engine will not send everything
+    /// again.
     Reconfigured,
     /// The machine has changed since the setup.
     Outdated,
@@ -91,7 +93,8 @@ pub(crate) struct ServeSetup<K> {
     pub(crate) environment: Raw,
     pub(crate) resolved: Resolved,
     pub(crate) started: Instant,
-    /// Whether the program is to end; its setter also sends [`ServeInput::Wake`], unless the queue is full.
+    /// Whether the program is to end; its setter also sends [`ServeInput::Wake`], unless the queue
+    /// is full.
     pub(crate) stop: Stop,
 }
 
@@ -114,7 +117,8 @@ pub(crate) fn configuration(
     Ok((sources, resolved))
 }
 
-/// Reads the engine's messages on a thread and passes them on, until the pipe ends or a message is invalid.
+/// Reads the engine's messages on a thread and passes them on, until the pipe ends or a message is
+/// invalid.
 pub(crate) fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<ServeInput>) -> std::io::Result<()> {
     let follow = move || {
         let mut frames = FrameReader::new(pipe);
@@ -289,7 +293,8 @@ where
         });
     }
 
-    /// Reports periodically to the engine that the driver is alive; returns the time until the next report.
+    /// Reports periodically to the engine that the driver is alive; returns the time until the next
+    /// report.
     fn give_sign(&mut self) -> Duration {
         let Some(at) = self.next_sign else { return HEARTBEAT };
         let now = Instant::now();

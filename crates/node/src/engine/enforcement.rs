@@ -17,7 +17,8 @@ use tortie_nftables::RuleCount;
 /// Longest pause of the loop between two reports that it is alive.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// An enforcer of the desired state: [`InKernel`](super::InKernel) in this process, a driver through another program.
+/// An enforcer of the desired state: [`InKernel`](super::InKernel) in this process, a driver
+/// through another program.
 pub trait Enforcement {
     /// An event from outside of the loop, to which the enforcement reacts.
     type Event;
@@ -31,16 +32,19 @@ pub trait Enforcement {
     /// Whether a change from the `old` to the `new` configuration requires a new session.
     fn must_restart(&self, old: &Resolved, new: &Resolved) -> bool;
 
-    /// Takes the configuration in force: before any update, and again after a change that requires no new session.
+    /// Takes the configuration in force: before any update, and again after a change that requires
+    /// no new session.
     ///
     /// # Errors
     /// If nothing can be enforced any more.
     fn on_config(&mut self, sources: &Sources, resolved: &Resolved) -> Result<(), Self::Error>;
 
-    /// Whether more updates are wanted now; others stay in the calculation, where later changes replace earlier ones.
+    /// Whether more updates are wanted now; others stay in the calculation, where later changes
+    /// replace earlier ones.
     fn takes_more(&self) -> bool;
 
-    /// Takes a change of a cluster object, before the updates that follow from it are calculated. Cheap.
+    /// Takes a change of a cluster object, before the updates that follow from it are calculated.
+    /// Cheap.
     fn on_object(&mut self, update: &Update);
 
     /// Whether it reads the desired state as a whole. Otherwise the session keeps none.
@@ -48,7 +52,8 @@ pub trait Enforcement {
         false
     }
 
-    /// Takes the desired state and the changes that led to it, if verdicts depend on one of them, before each single change. Cheap.
+    /// Takes the desired state and the changes that led to it, if verdicts depend on one of them,
+    /// before each single change. Cheap.
     fn on_state(&mut self, _: &DesiredState, _: &[DesiredUpdate]) {}
 
     /// Takes a change of the desired state. Cheap.
@@ -75,19 +80,23 @@ pub trait Enforcement {
     /// Whether everything has been in force once.
     fn has_enforced(&self) -> bool;
 
-    /// Returns the state of the enforcement as of the last apply. That of another program is not known.
+    /// Returns the state of the enforcement as of the last apply. That of another program is not
+    /// known.
     fn report(&self) -> EnforcementReport;
 
-    /// Returns the approximate packets that each rule has decided, if they are counted outside of kernel rules.
+    /// Returns the approximate packets that each rule has decided, if they are counted outside of
+    /// kernel rules.
     fn decision_counts(&mut self) -> Option<Result<Vec<DecisionCount>, CountsError>>;
 
-    /// Returns the kernel's counters of each rule, if they can be read without listings by external commands.
+    /// Returns the kernel's counters of each rule, if they can be read without listings by external
+    /// commands.
     fn rule_counts(&mut self) -> Option<Result<Vec<(Family, RuleCount)>, KernelError>>;
 
     /// Returns the kernel's name of a chain with the rules of a policy; `None` if there is none.
     fn kernel_name(&self, chain: ChainName) -> Option<String>;
 
-    /// Returns the desired members of an IP set in the kernel's spelling; `None` for a set that is not enforced here.
+    /// Returns the desired members of an IP set in the kernel's spelling; `None` for a set that is
+    /// not enforced here.
     fn set_members(&self, id: &IpSetId) -> Option<Vec<String>>;
 }
 
@@ -166,7 +175,8 @@ pub struct Applied {
 /// Result of an attempt to enforce.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether everything that was sent is in force, except for reported objects, or handed to the driver.
+    /// Whether everything that was sent is in force, except for reported objects, or handed to the
+    /// driver.
     pub done: bool,
     /// Time until the next attempt if no event comes.
     pub next: Duration,
@@ -176,7 +186,8 @@ pub struct Progress {
     pub statuses: Vec<StatusChange>,
     /// The last status of the driver's process.
     pub process_status: Option<ProcessStatus>,
-    /// This node's `WireGuard` public keys, to be published to other nodes; empty for a family without one.
+    /// This node's `WireGuard` public keys, to be published to other nodes; empty for a family
+    /// without one.
     pub wireguard_keys: Vec<(Family, String)>,
 }
 

@@ -11,7 +11,8 @@ pub struct EventSender<T> {
     wake: SyncSender<Input>,
 }
 
-/// A queue with room for so many events of an enforcement. The session of the enforcement receives the inputs that `wake` sends.
+/// A queue with room for so many events of an enforcement. The session of the enforcement receives
+/// the inputs that `wake` sends.
 #[must_use]
 pub fn event_queue<T>(room: usize, wake: SyncSender<Input>) -> (EventSender<T>, Receiver<T>) {
     let (events, receiver) = sync_channel(room);
@@ -19,7 +20,8 @@ pub fn event_queue<T>(room: usize, wake: SyncSender<Input>) -> (EventSender<T>, 
 }
 
 impl<T> EventSender<T> {
-    /// Sends an event, and waits while there is no room for it. Returns false if the session has ended.
+    /// Sends an event, and waits while there is no room for it. Returns false if the session has
+    /// ended.
     pub fn send(&self, event: T) -> bool {
         let is_sent = self.events.send(event).is_ok();
         // A full queue wakes the session as well.

@@ -8,12 +8,14 @@ use tortie_resources::spelling;
 
 const NEAREST: usize = 3;
 
-/// Reason for which no calculated update is enforced for now. The policy in force stays in force, and is repaired.
+/// Reason for which no calculated update is enforced for now. The policy in force stays in force,
+/// and is repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// The datastore's ready flag is false, or was when the current resync began.
     NotReady,
-    /// No object names this node: an empty state would cut off workloads that run here under another node name.
+    /// No object names this node: an empty state would cut off workloads that run here under
+    /// another node name.
     UnknownNode(UnknownNode),
 }
 

@@ -11,8 +11,9 @@ enum Source {
     Profile(ProfileName),
 }
 
-/// Host endpoints for which no policy or profile allows anything in a direction. They cut off all traffic except
-/// failsafe ports and established connections, which their authors may not have expected.
+/// Host endpoints for which no policy or profile allows anything in a direction. They cut off all
+/// traffic except failsafe ports and established connections, which their authors may not have
+/// expected.
 #[derive(Debug, Default)]
 pub(super) struct HostCut {
     allowing: HashSet<(Source, Direction)>,
@@ -57,7 +58,8 @@ impl HostCut {
         }
     }
 
-    /// Warnings to log before the updates are applied: of each endpoint that cuts traffic off, once per state.
+    /// Warnings to log before the updates are applied: of each endpoint that cuts traffic off, once
+    /// per state.
     pub(super) fn warnings(&mut self) -> Vec<String> {
         if !std::mem::take(&mut self.changed) {
             return Vec::new();
@@ -108,7 +110,8 @@ fn allows(allowing: &HashSet<(Source, Direction)>, state: &HostEndpointState, di
     if direction == Direction::Ingress && tiers_allow(&state.pre_dnat_tiers) {
         return true;
     }
-    // A tier with policies for this direction decides, unless its default action is pass; profiles come last.
+    // A tier with policies for this direction decides, unless its default action is pass; profiles
+    // come last.
     let governs = |tier: &&tortie_model::desired::TierPolicies| match direction {
         Direction::Ingress => !tier.ingress.is_empty(),
         Direction::Egress => !tier.egress.is_empty(),

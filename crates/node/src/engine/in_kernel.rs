@@ -236,7 +236,8 @@ impl<K: Kernel> InKernel<K> {
         Condition { live: true, ready: self.outcome.applied_once && unready.is_none(), detail }
     }
 
-    /// Must run before the dataplane leads traffic to workloads; returns the time until the next attempt.
+    /// Must run before the dataplane leads traffic to workloads; returns the time until the next
+    /// attempt.
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.companions.programs else { return HEARTBEAT };
         let span = tracing::debug_span!("programs", problems = tracing::field::Empty).entered();
@@ -271,7 +272,8 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
         old.effective() != new.effective()
     }
 
-    /// Every change that has an effect starts a new session, so this configuration is the one in use.
+    /// Every change that has an effect starts a new session, so this configuration is the one in
+    /// use.
     fn on_config(&mut self, _: &Sources, _: &Resolved) -> Result<(), Infallible> {
         Ok(())
     }

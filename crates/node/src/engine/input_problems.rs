@@ -9,7 +9,8 @@ use tortie_resources::Severity;
 /// Maximum number of problems of one report that are logged one by one.
 const MAX_LOGGED: usize = 50;
 
-/// Identity of a problem of a field. It does not depend on the field's position in the file or on numbers in the text.
+/// Identity of a problem of a field. It does not depend on the field's position in the file or on
+/// numbers in the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     /// Only without a subject: of an object in two files, only the effective one is reported.

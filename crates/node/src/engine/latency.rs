@@ -16,7 +16,8 @@ impl Latency {
         if self.waiting.len() >= MAX_WAITING
             && let Some((_, last)) = self.waiting.last_mut()
         {
-            // The kernel has taken nothing for a long time; the exact latency of each event does not matter any more.
+            // The kernel has taken nothing for a long time; the exact latency of each event does
+            // not matter any more.
             *last = last.saturating_add(changes);
             return;
         }
@@ -31,7 +32,8 @@ impl Latency {
         self.waiting.iter().fold(0, |sum, (_, changes)| sum.saturating_add(*changes))
     }
 
-    /// Takes all waiting events, calls `observe` with each latency and number of changes, and returns the longest.
+    /// Takes all waiting events, calls `observe` with each latency and number of changes, and
+    /// returns the longest.
     pub(super) fn applied(&mut self, now: Instant, mut observe: impl FnMut(Duration, u64)) -> Option<Duration> {
         let mut longest = None;
         for (noticed, changes) in self.waiting.drain(..) {

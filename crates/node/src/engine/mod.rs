@@ -1,9 +1,10 @@
 //! The running agent: one thread that owns all state.
 //!
-//! Events come from the datastore, from network interfaces and from signals. After each, the calculation returns the
-//! changes of this node's desired state, and an [`Enforcement`] brings them into force: [`InKernel`] itself, or a
-//! driver through another program. A change of the configuration begins a new [`Session`] in the same process, which
-//! finds in the kernel the state that the old one left.
+//! Events come from the datastore, from network interfaces and from signals. After each, the
+//! calculation returns the changes of this node's desired state, and an [`Enforcement`] brings them
+//! into force: [`InKernel`] itself, or a driver through another program. A change of the
+//! configuration begins a new [`Session`] in the same process, which finds in the kernel the state
+//! that the old one left.
 
 mod enforcement;
 mod events;
@@ -30,7 +31,8 @@ pub(crate) use observe::log_status;
 pub use session::{Input, Inputs, Session, SessionEnd, SessionError, Setup, Unreadable};
 pub use simulated_faults::DataplaneFaults;
 
-/// Objects that the calculation ignores. A node that no object names is a reason to hold ([`hold::Hold`]) instead.
+/// Objects that the calculation ignores. A node that no object names is a reason to hold
+/// ([`hold::Hold`]) instead.
 fn ignored_objects(graph: &tortie_calc::Graph) -> impl Iterator<Item = tortie_calc::IgnoredObject> + use<> {
     graph.problems().filter(|problem| problem.reason != tortie_calc::Reason::UnknownHost)
 }

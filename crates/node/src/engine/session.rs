@@ -46,8 +46,8 @@ pub enum Input {
     Datastore,
     /// A question to the agent, with the channel for its answer.
     Question(Question),
-    /// Another process is about to change the kernel, and waits until the sender is dropped. The agent must not revert
-    /// the change before the next resync.
+    /// Another process is about to change the kernel, and waits until the sender is dropped. The
+    /// agent must not revert the change before the next resync.
     Release(Sender<()>),
     /// One of these has changed: [`Inputs::stop`], [`Inputs::reload`], [`Setup::events`].
     Wake,
@@ -58,9 +58,11 @@ pub enum Input {
 pub struct Inputs {
     /// All inputs but those of the datastore and the enforcement.
     pub others: Receiver<Input>,
-    /// Events of the datastore. They wait there, the latest of each object, until the session takes them.
+    /// Events of the datastore. They wait there, the latest of each object, until the session takes
+    /// them.
     pub datastore: Events,
-    /// Whether the program is to end. The thread that sets it also sends [`Input::Wake`], unless the queue is full.
+    /// Whether the program is to end. The thread that sets it also sends [`Input::Wake`], unless
+    /// the queue is full.
     pub stop: Stop,
     /// Whether the configuration is to be read again; likewise.
     pub reload: Arc<AtomicBool>,
@@ -75,9 +77,11 @@ pub enum SessionEnd {
     Reconfigured(ConfigUpdate),
     /// The machine has changed since the session began; the text describes the change.
     Outdated(String),
-    /// The configuration is to be read again. If it turns out to be the same, the session can go on.
+    /// The configuration is to be read again. If it turns out to be the same, the session can go
+    /// on.
     Reload,
-    /// Another process is about to change the kernel's state, and waits until this is dropped, after the session.
+    /// Another process is about to change the kernel's state, and waits until this is dropped,
+    /// after the session.
     Release(Sender<()>),
 }
 
@@ -129,9 +133,11 @@ pub struct Setup<E: Enforcement> {
     pub resolved: Resolved,
     /// Reaction to unusable input whose selected endpoints are unknown.
     pub unreadable: Unreadable,
-    /// Whether an object named this node in an earlier session. If no object does any more, that is enforced.
+    /// Whether an object named this node in an earlier session. If no object does any more, that is
+    /// enforced.
     pub node_is_known: bool,
-    /// Holds back changes that would cut management connections of this host; `None` if that is off.
+    /// Holds back changes that would cut management connections of this host; `None` if that is
+    /// off.
     pub host_changes: Option<HostChanges>,
     /// The enforcement.
     pub enforcement: E,
@@ -254,7 +260,8 @@ impl<E: Enforcement> Session<E> {
         Ok(Turn::Next(if more { Duration::ZERO } else { next }))
     }
 
-    /// Takes a bounded number of events. Returns whether there may be more, or the end of the session.
+    /// Takes a bounded number of events. Returns whether there may be more, or the end of the
+    /// session.
     fn take_all(&mut self, inputs: &Inputs, wait: Duration) -> Result<ControlFlow<SessionEnd, bool>, SessionError> {
         let received = inputs.others.recv_timeout(wait);
         self.turns.times = TurnTimes::begin(self.enforcement.now());
@@ -477,11 +484,13 @@ impl<E: Enforcement> Session<E> {
         self.metrics.lock().datastore.input_problems = count as u64;
     }
 
-    /// During a hold the calculation is not flushed, so that changes that cancel each other out have no effect.
+    /// During a hold the calculation is not flushed, so that changes that cancel each other out
+    /// have no effect.
     fn review_hold(&mut self) {
         self.input.node_is_known |= self.graph.knows_own_node();
         self.input.node_is_known |= self.host_changes.as_ref().is_some_and(HostChanges::names_node);
-        // After its flag was false, the datastore may have been replaced; it is incomplete until the resync ends.
+        // After its flag was false, the datastore may have been replaced; it is incomplete until
+        // the resync ends.
         let is_not_ready = self.input.not_ready || self.input.resyncing && self.hold == Some(Hold::NotReady);
         let hold = match &self.hold {
             _ if is_not_ready => Some(Hold::NotReady),

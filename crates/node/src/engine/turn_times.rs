@@ -1,18 +1,22 @@
 //! Duration of each turn of the loop and of its parts.
 //!
-//! No event is handled during a turn. So all turns go into histograms, and the parts of a long one are logged.
+//! No event is handled during a turn. So all turns go into histograms, and the parts of a long one
+//! are logged.
 
 use std::time::Duration;
 
 use crate::metrics::LoopMetrics;
 
-/// Longer turns are logged. An edit takes a fraction, even with legacy tables of hundreds of pods (`benches/README.md`).
+/// Longer turns are logged. An edit takes a fraction, even with legacy tables of hundreds of pods
+/// (`benches/README.md`).
 pub(super) const LONG_TURN: Duration = Duration::from_secs(1);
 
-/// The same until everything has been in force once: the first reading and writing of everything takes longer.
+/// The same until everything has been in force once: the first reading and writing of everything
+/// takes longer.
 pub(super) const LONG_FIRST_TURN: Duration = Duration::from_secs(10);
 
-/// Minimum time between two logged long turns, so that a machine that is always slow does not fill its disk.
+/// Minimum time between two logged long turns, so that a machine that is always slow does not fill
+/// its disk.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

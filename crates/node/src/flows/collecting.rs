@@ -20,9 +20,11 @@ use super::record;
 use super::{FlowMetrics, FlowSettings, LastHit, RuleMetrics, SharedFlows};
 
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// Time after the first event in which more events are gathered, so that not every packet costs a separate wait.
+/// Time after the first event in which more events are gathered, so that not every packet costs a
+/// separate wait.
 const GATHERING: Duration = Duration::from_millis(50);
-/// Interval between listings of all conntrack entries, for their counters and for ends that were missed.
+/// Interval between listings of all conntrack entries, for their counters and for ends that were
+/// missed.
 const LISTING: Duration = Duration::from_secs(60);
 /// Ratio of the pause after a listing to the duration of the listing.
 const REST: u32 = 50;
@@ -83,7 +85,8 @@ impl Outputs {
         for event in &events {
             let rest;
             let mut counted = event;
-            // Without host endpoints the trail is of a workload that is gone, whose end nothing reports.
+            // Without host endpoints the trail is of a workload that is gone, whose end nothing
+            // reports.
             if !event.flow.host.is_empty() && !collector.has_host_endpoints() {
                 rest = Event { flow: Flow { host: Trail::default(), ..event.flow.clone() }, ..event.clone() };
                 counted = &rest;
@@ -209,7 +212,8 @@ pub(super) struct Worker<S> {
     log_rules: Option<LogRules>,
     clock: Clock,
     listing: Time,
-    /// The messages contradict each other, so that rules and staged policies may be reported wrongly.
+    /// The messages contradict each other, so that rules and staged policies may be reported
+    /// wrongly.
     is_broken: bool,
 }
 
@@ -251,7 +255,8 @@ impl<S: Source> Worker<S> {
         loop {
             let mut received = KernelEvents::default();
             self.source.receive(&mut received);
-            // The desired state is sent before it is enforced: after this, all rules that logged are known.
+            // The desired state is sent before it is enforced: after this, all rules that logged
+            // are known.
             let goes_on = self.drain();
             let more = received.more;
             self.take(&received);

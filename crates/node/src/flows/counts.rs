@@ -17,7 +17,8 @@ pub struct FlowMetrics {
     pub receivers: Vec<ReceiverMetrics>,
     /// Number of flows that could not be aggregated or written.
     pub dropped: u64,
-    /// Number of cluster changes dropped because too many came at once; flows may lack names and rules because of them.
+    /// Number of cluster changes dropped because too many came at once; flows may lack names and
+    /// rules because of them.
     pub changes_dropped: u64,
     /// Number of flows lost because a client of `tortie flows --follow` was too slow.
     pub lost_to_subscribers: u64,

@@ -17,8 +17,9 @@ pub(super) fn of_packet(tuple: &Tuple) -> Option<FlowId> {
     Some(FlowId { packet, icmp_id })
 }
 
-/// Returns a connection as policy saw it: from its first source to the destination that answers. `None` for a
-/// connection in a conntrack zone: other programs use zones, and its packets bypass the node's rules.
+/// Returns a connection as policy saw it: from its first source to the destination that answers.
+/// `None` for a connection in a conntrack zone: other programs use zones, and its packets bypass
+/// the node's rules.
 pub(super) fn of_connection(connection: &Connection, traffic: Option<netlink::Traffic>) -> Option<ConnectionReport> {
     if connection.zone != 0 {
         return None;

@@ -56,7 +56,8 @@ pub(super) trait Source {
 pub(super) struct Kernel {
     stopped: OwnedFd,
     log: PacketLog,
-    /// Whether packets that rules log and connection events are read, and not only the log of eBPF programs.
+    /// Whether packets that rules log and connection events are read, and not only the log of eBPF
+    /// programs.
     reads_all: bool,
     timeout: Duration,
     nflog: Opened<Nflog>,
@@ -159,7 +160,8 @@ impl Source for Kernel {
     }
 
     fn receive(&mut self, received: &mut KernelEvents) {
-        // Packets first: the end of a connection that ended before one was logged is then read below.
+        // Packets first: the end of a connection that ended before one was logged is then read
+        // below.
         let decided = self.log.take();
         received.lost += decided.lost;
         received.unreadable += decided.unreadable;

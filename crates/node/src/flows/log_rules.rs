@@ -12,7 +12,8 @@ use super::record;
 
 /// Burst of lines where none is configured, as in iptables.
 const BURST: u16 = 5;
-/// Time for each line, and burst, where no limit is configured: the thread that reads packets must not be held up.
+/// Time for each line, and burst, where no limit is configured: the thread that reads packets must
+/// not be held up.
 const NO_LIMIT: (Duration, u32) = (Duration::from_millis(1), 1000);
 
 /// Writes a line for each rule that logs a packet, within the rate limit.
@@ -25,7 +26,8 @@ pub(super) struct LogRules {
     saved: Duration,
     counted: Time,
     suppressed: u64,
-    /// Messages since the last line that were not read in time: whether a rule logged these packets is not known.
+    /// Messages since the last line that were not read in time: whether a rule logged these packets
+    /// is not known.
     lost: u64,
 }
 

@@ -44,7 +44,8 @@ pub use shared::{Batch, FlowReceiver, LastHit, SharedFlows};
 /// Settings of flow collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSettings {
-    /// Whether flows are reported, and not only the lines of rules with the action `Log` are written.
+    /// Whether flows are reported, and not only the lines of rules with the action `Log` are
+    /// written.
     pub reports_flows: bool,
     /// Format of these lines, where eBPF programs enforce policy; elsewhere the kernel writes them.
     pub log_rules: Option<LogConfig>,
@@ -86,7 +87,8 @@ pub struct FlowCollector {
 }
 
 impl FlowCollector {
-    /// Starts the thread, which puts flows and counts into `shared`; `log` is the packet log of eBPF programs.
+    /// Starts the thread, which puts flows and counts into `shared`; `log` is the packet log of
+    /// eBPF programs.
     ///
     /// # Errors
     /// If the thread or its pipe cannot be created.
@@ -126,7 +128,8 @@ impl FlowCollector {
 
 #[cfg(test)]
 impl FlowCollector {
-    /// Without a thread: the function returns the revision of the desired state that a thread would have by now.
+    /// Without a thread: the function returns the revision of the desired state that a thread would
+    /// have by now.
     pub(crate) fn without_thread() -> (Self, impl FnMut() -> u64) {
         let (sender, updates) = queue::message_queue(queue::WAITING);
         let mut collector = Collector::new(Evaluation::default(), true, Limits::default());
@@ -144,7 +147,8 @@ impl FlowCollector {
 }
 
 impl Drop for FlowCollector {
-    /// Waits for the thread: the next collector can bind the NFLOG groups only once this thread has released them.
+    /// Waits for the thread: the next collector can bind the NFLOG groups only once this thread has
+    /// released them.
     fn drop(&mut self) {
         drop(self.sender.take());
         drop(self.stop.take());

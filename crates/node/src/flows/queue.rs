@@ -8,7 +8,8 @@ use tortie_evaluate::State;
 use tortie_model::Update;
 use tortie_model::desired::DesiredUpdate;
 
-/// Maximum number of waiting changes: more than a large cluster has objects, since all of them come at the start.
+/// Maximum number of waiting changes: more than a large cluster has objects, since all of them come
+/// at the start.
 pub(super) const WAITING: usize = 1_000_000;
 
 #[derive(Debug)]

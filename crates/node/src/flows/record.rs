@@ -1,4 +1,5 @@
-//! Record of a connection in answers and files: the same names in the local API, in files and on the command line.
+//! Record of a connection in answers and files: the same names in the local API, in files and on
+//! the command line.
 
 use std::time::UNIX_EPOCH;
 
@@ -31,7 +32,8 @@ pub struct HitRecord {
     /// The tier; none for a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// The policy: `Kind/namespace/name` or `Kind/name`; none for a profile and for the end of a tier.
+    /// The policy: `Kind/namespace/name` or `Kind/name`; none for a profile and for the end of a
+    /// tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// The profile; none for a policy, and if no profile decided.

@@ -11,12 +11,14 @@ use super::{FlowFile, FlowSettings};
 #[cfg(feature = "goldmane")]
 use super::{Receiver, TlsFiles};
 
-/// Socket on which a viewer of flows on this node listens, as with Calico (`felix/collector/local/server.go`).
+/// Socket on which a viewer of flows on this node listens, as with Calico
+/// (`felix/collector/local/server.go`).
 #[cfg(feature = "goldmane")]
 const FLOW_SOCKET: &str = "/var/run/calico/flows/flows.sock";
 
 impl FlowSettings {
-    /// Returns the settings; `None` if no parameter asks for flows, and the kernel writes the lines of rules that log.
+    /// Returns the settings; `None` if no parameter asks for flows, and the kernel writes the lines
+    /// of rules that log.
     ///
     /// # Errors
     /// [`SettingsError`] if parameters contradict each other.

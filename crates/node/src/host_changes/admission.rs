@@ -52,7 +52,8 @@ fn admission(
     }
 }
 
-/// Whether a host endpoint allows a connection and its answers. A reference to a missing object allows nothing.
+/// Whether a host endpoint allows a connection and its answers. A reference to a missing object
+/// allows nothing.
 fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &ManagementConnection) -> bool {
     let ends = |from: std::net::SocketAddr, to: std::net::SocketAddr| -> Option<Packet> {
         let end = |end: std::net::SocketAddr| -> (IpAddr, u16) { (end.ip(), end.port()) };
@@ -86,7 +87,8 @@ fn admits(evaluator: &Evaluator, name: &HostEndpointName, connection: &Managemen
     decide().unwrap_or(false)
 }
 
-/// Whether a rule allows the packet, which holds for the whole endpoint; a failsafe port skips its layer alone.
+/// Whether a rule allows the packet, which holds for the whole endpoint; a failsafe port skips its
+/// layer alone.
 fn is_allowed_by_rule(answer: &Answer) -> bool {
     answer.verdict == Verdict::Allow && !matches!(answer.decided_by, DecidedBy::Failsafe(_))
 }

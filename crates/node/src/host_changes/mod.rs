@@ -1,17 +1,19 @@
 //! Holds back changes that would cut a management connection of this host until they are confirmed
 //! (`--confirm-host-changes`).
 //!
-//! The objects that can decide about connections to the host go into the calculation through [`HostChanges`]. It keeps
-//! their versions in force, and the versions of the datastore that differ from them.
+//! The objects that can decide about connections to the host go into the calculation through
+//! [`HostChanges`]. It keeps their versions in force, and the versions of the datastore that differ
+//! from them.
 //!
-//! A differing version is tried: it goes into the calculation, and an evaluator applies the resulting updates. If every
-//! connection to a management port that would be allowed before would be allowed after, the updates go on to the
-//! enforcement. If not, the former versions are restored. The updates depend on the current objects alone, so those of
-//! both steps cancel each other out, and neither are passed on. Then those changes are tried that cannot be the cause;
-//! the others are held back.
+//! A differing version is tried: it goes into the calculation, and an evaluator applies the
+//! resulting updates. If every connection to a management port that would be allowed before would
+//! be allowed after, the updates go on to the enforcement. If not, the former versions are
+//! restored. The updates depend on the current objects alone, so those of both steps cancel each
+//! other out, and neither are passed on. Then those changes are tried that cannot be the cause; the
+//! others are held back.
 //!
-//! They are tried again when the datastore changes them, and every few seconds when connections, or the sets and endpoints that
-//! rules refer to, have changed.
+//! They are tried again when the datastore changes them, and every few seconds when connections, or
+//! the sets and endpoints that rules refer to, have changed.
 
 mod admission;
 mod connection;
@@ -163,7 +165,8 @@ impl HostChanges {
         }
     }
 
-    /// The source will send everything again. Returns the objects in force, for an empty calculation.
+    /// The source will send everything again. Returns the objects in force, for an empty
+    /// calculation.
     pub(crate) fn begin(&mut self, settings: Settings) -> impl Iterator<Item = &Update> {
         self.evaluator = Evaluator::new(settings);
         self.is_broken = false;
@@ -173,7 +176,8 @@ impl HostChanges {
         self.in_force.values()
     }
 
-    /// Takes a change of the datastore; returns it if it cannot decide about connections to the host.
+    /// Takes a change of the datastore; returns it if it cannot decide about connections to the
+    /// host.
     pub(crate) fn take(&mut self, update: Update, noticed: Instant) -> Option<Update> {
         if !can_govern_host(&update, &self.node) {
             return Some(update);
@@ -229,8 +233,9 @@ impl HostChanges {
         settled
     }
 
-    /// Puts the held changes in force. Returns their summary, and the changes, which the caller has to put into the
-    /// calculation. On disk they are in force already. `None` if it is not known yet whether changes are held back.
+    /// Puts the held changes in force. Returns their summary, and the changes, which the caller has
+    /// to put into the calculation. On disk they are in force already. `None` if it is not known
+    /// yet whether changes are held back.
     pub(crate) fn confirm(&mut self, graph: &Graph) -> Option<(ConfirmedChanges, Settled)> {
         let mut settled = Settled::default();
         let Some(summary) = self.held() else {
@@ -288,7 +293,8 @@ impl HostChanges {
         self.record.is_outdated = true;
     }
 
-    /// Writes the objects in force that govern this host, and the cause. Returns the failure, if any.
+    /// Writes the objects in force that govern this host, and the cause. Returns the failure, if
+    /// any.
     fn write_record(&mut self, objects: Vec<Update>) -> Option<String> {
         let store = self.record.store.as_mut()?;
         let held = self.holding.held.as_ref().map(|held| HeldRecord {

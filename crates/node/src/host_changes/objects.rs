@@ -12,7 +12,8 @@ use tortie_selector::Selector;
 /// Parameters that can decide about it.
 const PARAMETERS: [&str; 2] = ["FailsafeInboundHostPorts", "FailsafeOutboundHostPorts"];
 
-/// Objects that fail closed for unreadable input: no user has made these changes, and they close pods as well.
+/// Objects that fail closed for unreadable input: no user has made these changes, and they close
+/// pods as well.
 const CLOSING: &str = "tortie-unreadable";
 
 /// Whether an object is of a kind that can decide about it, and digest changes are held back: not
@@ -71,7 +72,8 @@ impl Governing {
         }
     }
 
-    /// Whether a change may cut connections with these addresses at their ends; `None` if they are unknown.
+    /// Whether a change may cut connections with these addresses at their ends; `None` if they are
+    /// unknown.
     pub(super) fn may_be_cause(
         &self,
         node: &Hostname,
@@ -139,7 +141,8 @@ fn nets(update: &Update) -> Vec<Cidr> {
     }
 }
 
-/// Returns the parameters in a configuration for some nodes that can decide about connections to this host.
+/// Returns the parameters in a configuration for some nodes that can decide about connections to
+/// this host.
 fn parameters(update: &Update) -> BTreeMap<String, String> {
     let of_config = |config: &ScopedConfig| {
         let counts = config.parameters.iter().filter(|(name, _)| is_parameter(name.as_str()));

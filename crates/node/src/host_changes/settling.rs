@@ -23,7 +23,8 @@ pub(crate) type SettingsOf<'a> = &'a dyn Fn(&ConfigUpdate) -> Option<Settings>;
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) messages: Vec<DesiredUpdate>,
-    /// The objects, when each change was noticed, and whether the object governed endpoints of this node before.
+    /// The objects, when each change was noticed, and whether the object governed endpoints of this
+    /// node before.
     pub(crate) accepted: Vec<(Update, Instant, bool)>,
     pub(crate) held_changed: bool,
 }
@@ -118,8 +119,9 @@ impl HostChanges {
         settled
     }
 
-    /// Returns the parts of new offers that may be accepted without the rest: where no host endpoint governs this node
-    /// yet, all but its host endpoints; and all that cannot be the cause, since they do not concern this host.
+    /// Returns the parts of new offers that may be accepted without the rest: where no host
+    /// endpoint governs this node yet, all but its host endpoints; and all that cannot be the
+    /// cause, since they do not concern this host.
     fn parts(&self, new: &[Key], base: &TrialBase, governing: &Governing) -> Vec<Vec<Key>> {
         let addresses = base.addresses();
         let may_be_cause = |key: &Key| {
@@ -135,7 +137,8 @@ impl HostChanges {
         [all_but_own, innocent].into_iter().filter(|part: &Vec<_>| !part.is_empty() && part.len() < new.len()).collect()
     }
 
-    /// Enforces held policies without a former version for workloads only, unless they select the host even then.
+    /// Enforces held policies without a former version for workloads only, unless they select the
+    /// host even then.
     #[expect(clippy::expect_used, reason = "an invariant of attempts")]
     fn enforce_for_workloads(
         &mut self,
@@ -208,7 +211,8 @@ impl HostChanges {
         Err(cause)
     }
 
-    /// Returns the cause for which offers that are being tried have to be held back, if there is one.
+    /// Returns the cause for which offers that are being tried have to be held back, if there is
+    /// one.
     fn cause(&self, keys: &[Key], base: &TrialBase, governing: &Governing) -> Option<Cause> {
         if !governing.has_endpoints {
             return None;
@@ -239,7 +243,8 @@ impl HostChanges {
         (!cut.is_empty()).then_some(Cause::Cuts(cut))
     }
 
-    /// Holds back all offers that are left. Returns whether that changes the held changes or their cause.
+    /// Holds back all offers that are left. Returns whether that changes the held changes or their
+    /// cause.
     fn hold(&mut self, cause: Cause) -> bool {
         let held_changed = self.holding.held.as_ref().is_none_or(|held| held.cause != cause)
             || self.offered.values().any(|offer| offer.is_new);

@@ -13,7 +13,8 @@ pub struct HeldChanges {
     pub unknown: Option<String>,
     /// The objects, in order. Their versions in force stay in force.
     pub objects: Vec<String>,
-    /// Those of them that are host endpoints without a version in force: they do not protect the host.
+    /// Those of them that are host endpoints without a version in force: they do not protect the
+    /// host.
     pub unprotected: Vec<String>,
 }
 

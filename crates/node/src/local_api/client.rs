@@ -96,7 +96,8 @@ impl Client {
         self.receive().map(|(answer, _)| answer)
     }
 
-    /// Calls a method with several answers, and passes each one on until there are no more, or `each` breaks off.
+    /// Calls a method with several answers, and passes each one on until there are no more, or
+    /// `each` breaks off.
     ///
     /// # Errors
     /// [`ClientError`] if there is no answer, or another than expected.

@@ -9,7 +9,8 @@ use tortie_model::Family;
 
 use crate::engine::inspect::{CountedRule, DecisionCounters, Listing, Policy, RuleCounters, RuleCounts};
 
-/// Maximum number of policy rules that are named for a shared count: with `NFTablesLayout=Fast` there may be thousands.
+/// Maximum number of policy rules that are named for a shared count: with `NFTablesLayout=Fast`
+/// there may be thousands.
 const NAMED: usize = 8;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -24,7 +25,8 @@ pub(super) enum CountersError {
     Unread(String),
 }
 
-/// Adds the counters of rules to the policies. Returns all counted decisions, if eBPF programs count them.
+/// Adds the counters of rules to the policies. Returns all counted decisions, if eBPF programs
+/// count them.
 pub(super) fn note(
     policies: &mut [Policy],
     counts: RuleCounts,
@@ -48,7 +50,8 @@ pub(super) fn note(
 }
 
 fn note_counted(policies: &mut [Policy], rules: &[CountedRule]) {
-    // For each owner: the rules that count for it, and its positions among the policy rules of each.
+    // For each owner: the rules that count for it, and its positions among the policy rules of
+    // each.
     let mut places: HashMap<&str, BTreeMap<usize, Vec<usize>>> = HashMap::new();
     for (number, rule) in rules.iter().enumerate() {
         for (at, (owner, _)) in rule.of.iter().enumerate() {

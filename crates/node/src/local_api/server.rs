@@ -39,10 +39,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers on a socket at this path, on separate threads. The socket of an agent that was killed is replaced.
+    /// Answers on a socket at this path, on separate threads. The socket of an agent that was
+    /// killed is replaced.
     ///
     /// # Errors
-    /// If another program answers there, the path is something else than a socket, or the socket cannot be made.
+    /// If another program answers there, the path is something else than a socket, or the socket
+    /// cannot be made.
     pub fn start(path: &Path, service: Service) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).mode(0o755).create(folder)?;

@@ -93,7 +93,8 @@ pub struct Counters {
     pub events_to_kernel: u64,
     /// Mean time from the arrival of a change to its enforcement in the kernel.
     pub event_to_kernel_mean_ms: Option<f64>,
-    /// The same time of the changes that reached the kernel last; the longest if there were several.
+    /// The same time of the changes that reached the kernel last; the longest if there were
+    /// several.
     #[serde(default)]
     pub event_to_kernel_last_ms: Option<f64>,
     /// Median of these times in the last ten minutes.
@@ -151,7 +152,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// `ask` passes a question to the engine without waiting: true if it was taken. `runner` lists kernel rules.
+    /// `ask` passes a question to the engine without waiting: true if it was taken. `runner` lists
+    /// kernel rules.
     pub fn new(
         facts: Facts,
         sources: StatusSources,
@@ -305,7 +307,8 @@ pub(super) fn flows(events: &[Event]) -> Reply {
     Reply::of(json!({ "flows": flows }))
 }
 
-/// Answer with flow events to a client that follows, and the number of earlier events that it has lost.
+/// Answer with flow events to a client that follows, and the number of earlier events that it has
+/// lost.
 pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
     let reply = flows(events);
     if lost == 0 {

@@ -1,4 +1,5 @@
-//! Facts from the network interfaces of this machine: whether kube-proxy is in IPVS mode, and the MTU.
+//! Facts from the network interfaces of this machine: whether kube-proxy is in IPVS mode, and the
+//! MTU.
 //!
 //! [`MachineFacts`] and [`Mtus`] are pure; [`Machine`] reads the interfaces, detects changes, and
 //! keeps the file from which CNI plugins take the MTU of workloads.
@@ -21,7 +22,8 @@ use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
 use tortie_linux::leftovers::{self, Leftovers};
 use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
 
-/// Interval between readings of the interfaces (`monitorHostMTU` of `felix/dataplane/linux/int_dataplane.go`).
+/// Interval between readings of the interfaces (`monitorHostMTU` of
+/// `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The table of kube-proxy in its nftables mode, of either family.
 const KUBE_PROXY_TABLE: &str = "kube-proxy";

@@ -1,4 +1,5 @@
-//! The file from which CNI plugins take the MTU of workloads (`writeMTUFile` of `felix/dataplane/linux/int_dataplane.go`).
+//! The file from which CNI plugins take the MTU of workloads (`writeMTUFile` of
+//! `felix/dataplane/linux/int_dataplane.go`).
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -22,7 +23,8 @@ impl MtuFile {
         &self.path
     }
 
-    /// Writes this number, unless the file has it already. A concurrent reader sees the old number or the new one.
+    /// Writes this number, unless the file has it already. A concurrent reader sees the old number
+    /// or the new one.
     ///
     /// # Errors
     /// If it cannot be written.

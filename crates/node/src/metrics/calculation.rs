@@ -78,8 +78,9 @@ impl CalculationMetrics {
     }
 }
 
-/// Searches of the label index by Felix's names of strategies (`felix/labelindex/named_port_index.go`). Searches by
-/// labels that both endpoints and profiles have are left out, because Felix never makes them.
+/// Searches of the label index by Felix's names of strategies
+/// (`felix/labelindex/named_port_index.go`). Searches by labels that both endpoints and profiles
+/// have are left out, because Felix never makes them.
 fn strategies(scans: &Scans) -> BTreeMap<&'static str, u64> {
     BTreeMap::from([
         ("endpoint-full-scan", scans.all),

@@ -1,6 +1,8 @@
-//! Prometheus metrics under Felix's names, plus the time from an event to its enforcement in the kernel.
+//! Prometheus metrics under Felix's names, plus the time from an event to its enforcement in the
+//! kernel.
 //!
-//! Felix's counters lack the `_total` that `OpenMetrics` libraries append, so the classic text format is written here.
+//! Felix's counters lack the `_total` that `OpenMetrics` libraries append, so the classic text
+//! format is written here.
 
 mod calculation;
 mod dataplane;
@@ -26,7 +28,8 @@ pub use nftables::NftablesCounts;
 use tortie_telemetry::exposition::{Exposition, answer};
 use tortie_telemetry::http::Response;
 
-/// Everything that is measured. Plain data that the main loop writes and the listener reads, and counters that other threads own.
+/// Everything that is measured. Plain data that the main loop writes and the listener reads, and
+/// counters that other threads own.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// The node's name.
@@ -60,7 +63,8 @@ pub struct DatastoreMetrics {
     pub updates_processed: BTreeMap<&'static str, u64>,
     /// Problems in the input that are being worked around: resources that are invalid now.
     pub input_problems: u64,
-    /// Objects whose changes are held back because they would cut management connections of the host.
+    /// Objects whose changes are held back because they would cut management connections of the
+    /// host.
     pub held_changes: u64,
 }
 

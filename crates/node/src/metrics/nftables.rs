@@ -9,7 +9,8 @@ use tortie_telemetry::exposition::{Exposition, as_f64};
 /// Counters and sizes of a table.
 pub type NftablesCounts = TableStats;
 
-/// One transaction has everything; those that change sets count as `set_calls`, which Felix has separately.
+/// One transaction has everything; those that change sets count as `set_calls`, which Felix has
+/// separately.
 pub(super) fn expose(tables: &BTreeMap<&'static str, NftablesCounts>, e: &mut Exposition) {
     let sum = |value: fn(&NftablesCounts) -> u64| tables.values().map(value).sum();
     e.count("felix_nft_calls", "Number of nftables transactions.", sum(|t| t.commits));

@@ -1,4 +1,5 @@
-//! Traffic of this node's `WireGuard` devices, under Felix's names (`felix/wireguard/metrics_linux.go`).
+//! Traffic of this node's `WireGuard` devices, under Felix's names
+//! (`felix/wireguard/metrics_linux.go`).
 
 use std::time::Duration;
 

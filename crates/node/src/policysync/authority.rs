@@ -5,9 +5,10 @@
 //! accept no `%` in an authority, and reject each such call as malformed. The authority is not
 //! needed here, as the socket identifies the client.
 //!
-//! HTTP/2 headers are compressed (RFC 7541), and later ones refer to those that were sent. In a literal header field
-//! whose name is the index of `:authority`, as all clients send it, the value is replaced. The replacement is not
-//! longer than the value, so that the receiver evicts no header from its table before the client does.
+//! HTTP/2 headers are compressed (RFC 7541), and later ones refer to those that were sent. In a
+//! literal header field whose name is the index of `:authority`, as all clients send it, the value
+//! is replaced. The replacement is not longer than the value, so that the receiver evicts no header
+//! from its table before the client does.
 
 mod filter;
 

@@ -30,12 +30,14 @@ const MAX_CALLS: u32 = 4;
 const MAX_HEADERS: u32 = 16 * 1024;
 /// The longest message of a client, bytes.
 const MAX_REQUEST: usize = 64 * 1024;
-/// Unread bytes of a client, for one call and for a whole connection; the library's default is 1 MiB.
+/// Unread bytes of a client, for one call and for a whole connection; the library's default is 1
+/// MiB.
 const WINDOW: u32 = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) enum ClientRequest {
-    /// Follow the policy of an endpoint. The messages are sent to `replies`, once for each [`ClientRequest::More`].
+    /// Follow the policy of an endpoint. The messages are sent to `replies`, once for each
+    /// [`ClientRequest::More`].
     Join { client: ClientId, endpoint: WorkloadEndpointId, replies: tokio::sync::mpsc::Sender<Reply> },
     /// Send the waiting messages, now or as soon as there are any.
     More(ClientId),
@@ -106,7 +108,8 @@ impl UnaryService<()> for Report {
     }
 }
 
-/// The messages of a client. It requests more when the connection has room, so that unread messages do not pile up.
+/// The messages of a client. It requests more when the connection has room, so that unread messages
+/// do not pile up.
 #[derive(Debug)]
 struct Updates {
     client: ClientId,

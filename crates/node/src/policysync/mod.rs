@@ -1,17 +1,20 @@
-//! The policy sync API: each workload with a socket follows its own policy, for a proxy that enforces application-layer
-//! policy (`PolicySyncPathPrefix`; Felix's `felix/policysync` and `pod2daemon/binder`, the client is Dikastes).
+//! The policy sync API: each workload with a socket follows its own policy, for a proxy that
+//! enforces application-layer policy (`PolicySyncPathPrefix`; Felix's `felix/policysync` and
+//! `pod2daemon/binder`, the client is Dikastes).
 //!
 //! # Behaviour as in Felix
 //!
-//! - Below the prefix, a CSI driver creates a folder `mount/VOLUME` for each volume, which is a folder of the pod as
-//!   well, and then the file `creds/VOLUME.json`, a JSON object with `Namespace`, `Workload` (the pod), `UID` and
-//!   `ServiceAccount`. A tenth of a second later, a gRPC server of `felix.PolicySync` listens on `mount/VOLUME/socket`,
-//!   without TLS; all users may connect. The socket alone identifies the client; `SyncRequest` has no fields.
-//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its policies, its profiles, the
-//!   endpoint; all service accounts and namespaces of the cluster; `InSync`. Afterwards it sends the changes of these.
-//!   Objects that the endpoint no longer refers to are removed after the endpoint has been sent. Sequence numbers are
-//!   0. Routes and tunnels, which the protocol has, are not sent. Large IP sets come in several messages, the first one
-//!   an `IPSetUpdate`.
+//! - Below the prefix, a CSI driver creates a folder `mount/VOLUME` for each volume, which is a
+//!   folder of the pod as well, and then the file `creds/VOLUME.json`, a JSON object with
+//!   `Namespace`, `Workload` (the pod), `UID` and `ServiceAccount`. A tenth of a second later, a
+//!   gRPC server of `felix.PolicySync` listens on `mount/VOLUME/socket`, without TLS; all users may
+//!   connect. The socket alone identifies the client; `SyncRequest` has no fields.
+//! - `Sync` sends: the IP sets that the endpoint `k8s`, `NAMESPACE/POD`, `eth0` needs, its
+//!   policies, its profiles, the endpoint; all service accounts and namespaces of the cluster;
+//!   `InSync`. Afterwards it sends the changes of these. Objects that the endpoint no longer refers
+//!   to are removed after the endpoint has been sent. All sequence
+//!   numbers are zero. Routes and tunnels, which the protocol has, are not sent. Large IP sets come
+//!   in several messages, the first one an `IPSetUpdate`.
 //! - A client may follow an endpoint that does not exist yet; all other objects are sent. When the
 //!   endpoint is removed, that is sent and the stream ends without an error. When the workload
 //!   calls `Sync` again, the earlier stream ends without an error.
@@ -20,18 +23,21 @@
 //!
 //! # Deliberate differences
 //!
-//! - Felix waits for a client that does not read, and everything else waits with it. Here the messages of a client are
-//!   made when it has room for some, from the current state: of several changes in the meantime it gets the last. A
-//!   client that is behind by more members of an IP set than the set has, and by more than 100,000, is ended with
-//!   `RESOURCE_EXHAUSTED` and may call again.
+//! - Felix waits for a client that does not read, and everything else waits with it. Here the
+//!   messages of a client are made when it has room for some, from the current state: of several
+//!   changes in the meantime it gets the last. A client that is behind by more members of an IP set
+//!   than the set has, and by more than 100,000, is ended with `RESOURCE_EXHAUSTED` and may call
+//!   again.
 //! - Felix's configuration changes end its process and all streams. Here clients stay connected,
 //!   and are sent the difference.
 //! - Nothing is sent twice if it is the same. A delta may remove members that the client does not
 //!   have, or add members that it has.
-//! - A socket is created again if it is missing, or if its credentials or folder have been replaced, and its
-//!   connections end with its credentials; a failed creation is retried. Felix creates it once.
-//! - Links in the pod's folder are not followed. Credentials count only in regular files of root or the agent's user
-//!   that no other user can write, and only if they have names. A socket takes four connections.
+//! - A socket is created again if it is missing, or if its credentials or folder have been
+//!   replaced, and its connections end with its credentials; a failed creation is retried. Felix
+//!   creates it once.
+//! - Links in the pod's folder are not followed. Credentials count only in regular files of root or
+//!   the agent's user that no other user can write, and only if they have names. A socket takes
+//!   four connections.
 //!
 //! # Implementation
 //!
@@ -289,7 +295,8 @@ impl Clients {
             };
             self.waiting.remove(&client);
             if let Some(replies) = self.replies.get(&client) {
-                // The client requested one, so there is room; one that is gone sends [`ClientRequest::Leave`].
+                // The client requested one, so there is room; one that is gone sends
+                // [`ClientRequest::Leave`].
                 let _ = replies.try_send(reply);
             }
             if is_last {

@@ -120,7 +120,8 @@ impl Sockets {
             if self.bound.get(&volume).is_some_and(|bound| bound.is_current(&self.prefix, &volume)) {
                 continue;
             }
-            // The clients of the old socket belong to another workload by now, or cannot be reached there.
+            // The clients of the old socket belong to another workload by now, or cannot be reached
+            // there.
             self.bound.remove(&volume);
             match self.bind(&volume) {
                 Ok((endpoint, bound)) => {

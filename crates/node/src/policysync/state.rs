@@ -35,8 +35,9 @@ impl Default for Limits {
     }
 }
 
-/// The engine's desired state, and the part of it that each client has. A client is identified by its endpoint. Its
-/// messages are made when it requests them with [`State::take`], from the current state: no messages wait for a client.
+/// The engine's desired state, and the part of it that each client has. A client is identified by
+/// its endpoint. Its messages are made when it requests them with [`State::take`], from the current
+/// state: no messages wait for a client.
 #[derive(Debug)]
 pub(super) struct State {
     endpoints: HashMap<WorkloadEndpointId, Versioned<WorkloadEndpointState>>,
@@ -145,7 +146,8 @@ impl State {
         }
     }
 
-    /// The engine will send everything again. Objects that it does not send before `InSync` are gone.
+    /// The engine will send everything again. Objects that it does not send before `InSync` are
+    /// gone.
     pub(super) fn on_restart(&mut self) {
         self.stale = Stale {
             endpoints: self.endpoints.keys().cloned().collect(),
@@ -290,7 +292,8 @@ impl State {
         }
     }
 
-    /// Adds a client of an endpoint, which need not exist. It replaces any other client of the endpoint.
+    /// Adds a client of an endpoint, which need not exist. It replaces any other client of the
+    /// endpoint.
     pub(super) fn join(&mut self, client: ClientId, id: WorkloadEndpointId) {
         if let Some(other) = self.joined.get(&id).copied() {
             self.end(other, End::Replaced);
@@ -362,7 +365,8 @@ impl State {
         Ok(complete)
     }
 
-    /// Sends what the endpoint refers to, then the endpoint, then the removal of what it no longer refers to.
+    /// Sends what the endpoint refers to, then the endpoint, then the removal of what it no longer
+    /// refers to.
     fn collect_endpoint(&mut self, client: &mut Client, batch: &mut Batch) -> Result<Complete, Full> {
         let Self { endpoints, policies, profiles, sets, limits, .. } = self;
         let Some(endpoint) = endpoints.get(&client.id) else { return Ok(Complete(true)) };

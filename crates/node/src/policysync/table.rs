@@ -6,7 +6,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 const FEW: usize = 64;
 
-/// Values, and the keys that changed since a subscriber last read. A subscriber holds a [`Progress`], and no values.
+/// Values, and the keys that changed since a subscriber last read. A subscriber holds a
+/// [`Progress`], and no values.
 #[derive(Debug)]
 pub(super) struct Table<K, V> {
     values: BTreeMap<K, V>,
@@ -15,7 +16,8 @@ pub(super) struct Table<K, V> {
     changed: HashMap<K, u64>,
     last: u64,
     subscribers: usize,
-    /// Number of changes from which a review is due, which drops those that are not needed any more.
+    /// Number of changes from which a review is due, which drops those that are not needed any
+    /// more.
     review_at: usize,
 }
 
@@ -119,7 +121,8 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         *progress == Progress::Following { since: self.last }
     }
 
-    /// The next existing values, then changes, at most so many. The listing ends with fewer than `at_most`.
+    /// The next existing values, then changes, at most so many. The listing ends with fewer than
+    /// `at_most`.
     pub(super) fn next(&self, progress: &mut Progress<K>, at_most: usize) -> TableChanges<'_, K, V> {
         let since = progress.since();
         if let Progress::Listing { after, .. } = progress {
@@ -142,7 +145,8 @@ impl<K: Clone + Ord + Hash, V: PartialEq> Table<K, V> {
         self.changes.len() >= self.review_at
     }
 
-    /// Drops changes that all have seen. Returns subscribers more than `bound` behind, which must [end](Table::end).
+    /// Drops changes that all have seen. Returns subscribers more than `bound` behind, which must
+    /// [end](Table::end).
     pub(super) fn review<'a, Id: Copy>(
         &mut self,
         subscribers: impl Iterator<Item = (Id, &'a Progress<K>)>,

@@ -10,7 +10,8 @@ use super::{FileJob, FileResult};
 
 /// Its name (`libcalico-go/lib/epstatusfile/status_file_writer.go`).
 const NAME: &str = "endpoint-status";
-/// Files are written beside the directory first: its watchers take every name in it for that of an endpoint.
+/// Files are written beside the directory first: its watchers take every name in it for that of an
+/// endpoint.
 const NEW: &str = ".endpoint-status.new";
 /// No file that belongs there is longer.
 const MOST: u64 = 1 << 20;

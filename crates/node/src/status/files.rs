@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tortie_model::WorkloadEndpointId;
 use tortie_protocol::status_file;
 
-/// Interval between readings of the directory, in case another process has changed it (`felix/statusrep`).
+/// Interval between readings of the directory, in case another process has changed it
+/// (`felix/statusrep`).
 const READ_EVERY: Duration = Duration::from_secs(10);
 /// Pauses before failed jobs are retried, the last of them for ever.
 const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(500), Duration::from_secs(5)];
@@ -79,7 +80,8 @@ impl EndpointFiles {
         self.review(id);
     }
 
-    /// All updates so far are in force, so other files are out of date. Before this, no file is touched.
+    /// All updates so far are in force, so other files are out of date. Before this, no file is
+    /// touched.
     pub fn in_force(&mut self, now: Instant) {
         self.next_read.get_or_insert(now);
     }

@@ -1,11 +1,12 @@
 //! Status of this node and its endpoints, for other programs (`felix/statusrep`): in the datastore,
 //! and in a file for each workload endpoint that is up.
 //!
-//! [`Reporter`] and [`EndpointFiles`] decide on the writes and are pure; [`StatusWriter`] and [`FileWriter`] carry them
-//! out, each on a separate thread, so that an unavailable datastore or file system blocks nothing else.
-//! [`StatusReports`] sends them the events of endpoints. With Kubernetes as the datastore, only the nodes' keys of
-//! `WireGuard` are written, as in Felix: its client for Kubernetes has no place for the status of processes and
-//! endpoints (`libcalico-go/lib/backend/k8s/client.go`).
+//! [`Reporter`] and [`EndpointFiles`] decide on the writes and are pure; [`StatusWriter`] and
+//! [`FileWriter`] carry them out, each on a separate thread, so that an unavailable datastore or
+//! file system blocks nothing else. [`StatusReports`] sends them the events of endpoints. With
+//! Kubernetes as the datastore, only the nodes' keys of `WireGuard` are written, as in Felix: its
+//! client for Kubernetes has no place for the status of processes and endpoints
+//! (`libcalico-go/lib/backend/k8s/client.go`).
 
 mod directory;
 mod file_writer;

@@ -24,7 +24,8 @@ fn annotation(family: Family) -> &'static str {
     }
 }
 
-/// Writes a node's public keys into its `Node` of Kubernetes, on a thread that ends with the last clone.
+/// Writes a node's public keys into its `Node` of Kubernetes, on a thread that ends with the last
+/// clone.
 #[derive(Clone, Debug)]
 pub struct NodeKeyWriter {
     keys: Mailbox<Keys>,
@@ -42,7 +43,8 @@ impl NodeKeyWriter {
         Ok(Self { keys })
     }
 
-    /// Sets the node's key; empty for none. Never blocks; only the latest of each family is kept until it is written.
+    /// Sets the node's key; empty for none. Never blocks; only the latest of each family is kept
+    /// until it is written.
     pub fn send(&self, family: Family, key: String) {
         self.keys.put(|keys| {
             keys.insert(family, key);
@@ -74,7 +76,8 @@ fn follow(client: &Client, node: &Hostname, reader: &MailboxReader<Keys>) {
     }
 }
 
-/// Writes keys into annotations. Equal keys are not written: without `WireGuard` no permission is needed.
+/// Writes keys into annotations. Equal keys are not written: without `WireGuard` no permission is
+/// needed.
 ///
 /// # Errors
 /// If the API server refuses.

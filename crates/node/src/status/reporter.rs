@@ -114,7 +114,8 @@ pub struct Reporter {
     next_comparison: Option<Instant>,
 }
 
-/// Returns a time after this pause, up to a tenth later, so that nodes which started together do not write together.
+/// Returns a time after this pause, up to a tenth later, so that nodes which started together do
+/// not write together.
 fn after(now: Instant, pause: Duration, chance: f64) -> Instant {
     now + pause + pause.mul_f64(chance.clamp(0.0, 1.0) / 10.0)
 }
@@ -152,8 +153,9 @@ impl Reporter {
         self.next_comparison = None;
     }
 
-    /// Takes the status of a driver's process, which replaces this process's own report. Only the last one counts, and
-    /// is written once (`handleProcessStatusUpdate` of `felix/daemon/daemon.go`).
+    /// Takes the status of a driver's process, which replaces this process's own report. Only the
+    /// last one counts, and is written once (`handleProcessStatusUpdate` of
+    /// `felix/daemon/daemon.go`).
     pub fn on_process_status(&mut self, sign: ProcessStatus) {
         self.process_status = Some(sign);
     }
@@ -182,7 +184,8 @@ impl Reporter {
         }
     }
 
-    /// All updates so far are in force: statuses of other endpoints in the datastore are out of date.
+    /// All updates so far are in force: statuses of other endpoints in the datastore are out of
+    /// date.
     pub fn in_force(&mut self, now: Instant) {
         self.next_comparison.get_or_insert(now);
     }

@@ -23,7 +23,8 @@ pub enum StatusUpdate {
     WireguardKey(Family, String),
 }
 
-/// Waiting events, in order. The beginning of a session drops all earlier ones but the status of the process.
+/// Waiting events, in order. The beginning of a session drops all earlier ones but the status of
+/// the process.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct PendingUpdates {
     pub(super) begin: Option<StatusSettings>,

@@ -1,4 +1,5 @@
-//! This node's public keys of `WireGuard`, in its `Node` (`reconcileWireguardStatUpdate` of `felix/daemon/daemon.go`).
+//! This node's public keys of `WireGuard`, in its `Node` (`reconcileWireguardStatUpdate` of
+//! `felix/daemon/daemon.go`).
 
 use serde_json::{Map, Value};
 use tortie_datastore::store::{ResourceStore, StoreError};
@@ -7,7 +8,8 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 
 const TRIES: usize = 3;
 
-/// Writes a key into the resource of a node, or removes it if it is empty. An equal key is not written.
+/// Writes a key into the resource of a node, or removes it if it is empty. An equal key is not
+/// written.
 ///
 /// # Errors
 /// If the store cannot be read or written.

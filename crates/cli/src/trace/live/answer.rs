@@ -23,17 +23,14 @@ pub(in super::super) struct LiveAnswer {
     pub(super) owners: Owners,
     pub(super) interfaces: BTreeMap<u32, String>,
     pub(in super::super) agreement: Agreement,
-    /// Counts of eBPF programs during the trace, if they enforce policy.
     pub(super) programs: Option<Programs>,
     pub(super) lost: u64,
     pub(super) unreadable: u64,
     pub(super) left_out: usize,
-    /// Facts that could not be determined, and steps for other nodes.
     pub(super) notes: Vec<String>,
 }
 
 impl LiveAnswer {
-    /// Returns the packets that are shown: the one that the answer is about, and its reply.
     fn shown(&self) -> impl Iterator<Item = &Packet> {
         let rest = principal(&self.packets).and_then(|first| self.packets.get(first..)).unwrap_or_default();
         rest.first().into_iter().chain(rest.iter().find(|packet| packet.direction == FlowDirection::Reply))

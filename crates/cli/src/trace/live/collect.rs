@@ -34,7 +34,6 @@ pub(super) enum Sender<'a> {
 #[derive(Debug, Default)]
 pub(super) struct TraceResult {
     pub(super) answer: Option<io::Result<ProbeAnswer>>,
-    /// Number of messages that the kernel has dropped, as far as it is known.
     pub(super) lost: u64,
     pub(super) unreadable: u64,
     pub(super) is_interrupted: bool,

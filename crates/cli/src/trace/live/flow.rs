@@ -25,7 +25,6 @@ pub(super) struct TracedFlow {
     pub(super) destination: IpAddr,
     pub(super) protocol: u8,
     pub(super) fields: FlowFields,
-    /// Backends of the destination, if that is a Service.
     pub(super) backends: Vec<SocketAddr>,
 }
 
@@ -64,7 +63,8 @@ impl TracedFlow {
         Source { address: self.source, port }
     }
 
-    /// Returns filters for its packets in both directions, before and after the translation of a Service's address.
+    /// Returns filters for its packets in both directions, before and after the translation of a
+    /// Service's address.
     pub(super) fn filters(&self) -> Vec<Filter> {
         let mut ends = vec![(self.destination, self.fields)];
         if let FlowFields::Ports { source, .. } = self.fields {

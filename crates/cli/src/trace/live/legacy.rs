@@ -10,7 +10,8 @@ pub(super) struct LegacyStep {
 }
 
 impl LegacyStep {
-    /// Parses the prefix of such a message, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for any other prefix.
+    /// Parses the prefix of such a message, `TRACE: filter:cali-FORWARD:rule:3 `; `None` for any
+    /// other prefix.
     pub(super) fn parse(prefix: &str) -> Option<Self> {
         // Chain names may contain colons.
         let (table, rest) = prefix.strip_prefix("TRACE: ")?.trim_end().split_once(':')?;

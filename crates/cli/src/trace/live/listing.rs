@@ -71,8 +71,7 @@ impl Listing {
 pub(super) fn nft_rules(text: &str) -> BTreeMap<u64, RuleText> {
     let mut rules = BTreeMap::new();
     for line in text.lines() {
-        // Other lines are set elements and closing braces. Tables, chains and sets have handles as
-        // well, before a brace.
+        // Tables, chains and sets have handles as well, before a brace.
         let Some((rule, handle)) = line.rsplit_once(" # handle ") else { continue };
         let Ok(handle) = handle.trim().parse() else { continue };
         if rule.ends_with('{') {
@@ -108,8 +107,8 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// Returns the rule of a step, with its place in its chain, from 0; `None` if there is no rule,
-    /// or it no longer exists.
+    /// The rule, with its place in its chain, from 0; `None` if there is no rule, or it no longer
+    /// exists.
     pub(super) fn rule(&self, step: &Step) -> Option<(usize, Option<&RuleText>)> {
         let ChainEvent::Rule(rule, _) = &step.event else { return None };
         let (index, listing) = match (&step.chain, rule) {

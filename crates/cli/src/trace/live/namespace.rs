@@ -26,7 +26,8 @@ pub(super) enum NamespaceError {
     NotFound,
 }
 
-/// Returns the namespace of the other end of an interface of this node, or else the one that has the address.
+/// Returns the namespace of the other end of an interface of this node, or else the one that has
+/// the address.
 pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, NamespaceError> {
     let mut netlink = Netlink::open(TIMEOUT)?;
     let peer = match interface.map(|name| netlink.peer_namespace(name)) {
@@ -59,7 +60,6 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-/// Runs a function in a network namespace, on a separate thread.
 pub(super) fn inside<T: Send>(namespace: &File, action: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("probe".into()).spawn_scoped(scope, || {

@@ -15,7 +15,8 @@ const NFLOG: &str = "nfnetlink_log";
 /// Sends the traced packets of a family to NFLOG group 0 until it is dropped.
 #[derive(Debug)]
 pub(super) struct NfLog {
-    /// Process that restores the previous logger when its standard input ends, even if this process is killed.
+    /// Process that restores the previous logger when its standard input ends, even if this process
+    /// is killed.
     guard: Option<Child>,
 }
 

@@ -76,18 +76,19 @@ impl Owners {
     }
 
     /// Returns the index of the policy or profile rule from which a kernel rule was rendered: the
-    /// one at `index` of a chain with `length` rules. Returns `None` if the chain was rendered from
-    /// other rules than those known here.
+    /// one at `index` of `length` rules. Returns `None` if the chain was rendered from other rules
+    /// than those known here.
     pub(super) fn rule(&self, chain: &OwnedChain, index: usize, length: usize) -> Option<usize> {
         let is_profile = matches!(chain.owner, Owner::Profile(_));
-        // The chain of a profile with pass rules begins with a kernel rule that belongs to none of them.
+        // The chain of a profile with pass rules begins with a kernel rule that belongs to none of
+        // them.
         if index >= length || is_profile && chain.rules.iter().any(|rule| rule.action() == RuleAction::NextTier) {
             return None;
         }
         let has_length = |renderer: &&Renderer| self.length(renderer, chain, 0) == Some(length);
         let renderer = self.renderers.iter().find(has_length)?;
-        // The chain of the last policy rules is the end of the whole chain. The search finds the
-        // last policy rule that begins at or before `index`.
+        // The last policy rules' chain ends the whole chain. Finds the last rule that begins at or
+        // before `index`.
         let (mut known, mut end) = (0, chain.rules.len());
         while known + 1 < end {
             let middle = usize::midpoint(known, end);

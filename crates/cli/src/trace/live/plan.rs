@@ -22,7 +22,9 @@ pub(super) struct Plan {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TraceMethod {
+    /// A probe, from a pod with this interface on the node.
     FromPod { interface: Option<String> },
+    /// A probe, from the node itself.
     FromNode,
     /// Another process. `request` asks the user to start it; it is printed after the flow.
     Watch { request: String },
@@ -39,6 +41,7 @@ pub(super) enum PlanError {
     )]
     Elsewhere {
         node: Hostname,
+        /// The nodes of the ends.
         others: String,
     },
 }
@@ -102,7 +105,6 @@ impl Plan {
     }
 }
 
-/// Returns the destination address of the flow, and the backends if it is that of a Service.
 fn destination(
     question: &Question,
     view: &View,

@@ -131,8 +131,8 @@ impl Probe {
     }
 }
 
-/// Converts an error into an answer if it reports that the packet was refused or lost; any other
-/// error means that none was sent.
+/// Converts an error into an answer if the packet was refused or lost; any other error means that
+/// none was sent.
 fn refused(error: Errno) -> io::Result<ProbeAnswer> {
     match error {
         Errno::CONNREFUSED

@@ -1,6 +1,7 @@
 //! Probe packets for protocols without kernel sockets.
 
-/// Returns an ICMP message of either family without data. The kernel fills in the checksum of ICMPv6.
+/// Returns an ICMP message of either family without data. The kernel fills in the checksum of
+/// ICMPv6.
 pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     const SEQUENCE: u16 = 1;
     let head = u16::from_be_bytes([icmp_type, code]);
@@ -43,7 +44,6 @@ pub(super) fn sctp_init(source: u16, destination: u16) -> Vec<u8> {
     packet
 }
 
-/// Reports whether an SCTP packet answers such a request: by an INIT-ACK or an ABORT.
 pub(super) fn is_sctp_answer(packet: &[u8], source: u16, destination: u16) -> bool {
     let Some(&[s0, s1, d0, d1]) = packet.first_chunk() else { return false };
     let is_ours = u16::from_be_bytes([s0, s1]) == destination && u16::from_be_bytes([d0, d1]) == source;

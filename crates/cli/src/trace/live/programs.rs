@@ -1,5 +1,5 @@
-//! Decisions that eBPF programs count during a trace, where they enforce policy. The programs send
-//! no trace messages: a packet that they drop disappears from the trace.
+//! Decisions that eBPF programs count during a trace. They send no trace messages: a packet that
+//! they drop disappears.
 
 use std::path::Path;
 

@@ -1,5 +1,3 @@
-//! Steps of traced packets, put together from the kernel's messages.
-
 use std::net::IpAddr;
 
 use tortie_linux::netlink::nftrace::{Chain, Event, TraceMessage, Verdict};
@@ -7,11 +5,10 @@ use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 use super::legacy::LegacyStep;
 
-/// Maximum number of steps kept for all packets together. A path through the chains of a large node
-/// has some hundred steps.
+/// Maximum number of steps of all packets together. A path through the chains of a large node has
+/// some hundred steps.
 const MOST_STEPS: usize = 8192;
 
-/// Direction of a packet: that of the question, or the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlowDirection {
     Original,
@@ -25,8 +22,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Returns the direction of a packet; `None` for other flows. NAT may change destinations on
-    /// the way; it changes sources only after the traced part.
+    /// `None` for other flows. NAT may change destinations on the way; it changes sources only
+    /// after the traced part.
     fn direction(self, tuple: &Tuple) -> Option<FlowDirection> {
         let is_port = |of: u16| self.port.is_none_or(|port| port == of);
         let (is_from, is_to) = match tuple.flow {
@@ -122,8 +119,8 @@ impl Packet {
     }
 }
 
-/// Returns the packet that the answer is about: the first one that opens a connection, or else the
-/// first one in the direction of the question.
+/// The first packet that opens a connection, or else the first one in the direction of the
+/// question.
 pub(super) fn principal(packets: &[Packet]) -> Option<usize> {
     let opens = packets.iter().position(Packet::opens);
     opens.or_else(|| packets.iter().position(|packet| packet.direction == FlowDirection::Original))
@@ -160,7 +157,6 @@ impl Step {
 
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// Name of the table that marks the packets to trace.
     own_table: String,
     source: Source,
     packets: Vec<(u32, Packet)>,
@@ -244,12 +240,10 @@ impl Recorder {
         self.legacy.push((direction, Step { chain: ChainName::Legacy { table, chain }, event }));
     }
 
-    /// Returns a count that grows with each message about the flow.
     pub(super) fn progress(&self) -> usize {
         self.steps + self.left_out + self.seen().filter(|packet| packet.out.is_some()).count()
     }
 
-    /// Returns the packets so far, without the steps in iptables-legacy.
     pub(super) fn seen(&self) -> impl Iterator<Item = &Packet> {
         self.packets.iter().map(|(_, packet)| packet)
     }
@@ -268,8 +262,8 @@ impl Recorder {
     }
 }
 
-/// Splits the log of iptables-legacy into packets, which follow each other: a new packet begins
-/// where the path starts again.
+/// Splits the log into packets, which follow each other: a new one begins where the path starts
+/// again.
 fn split(steps: impl Iterator<Item = Step>) -> Vec<Vec<Step>> {
     let mut packets: Vec<Vec<Step>> = Vec::new();
     let mut last: Option<((u8, u8), usize)> = None;

@@ -1,5 +1,3 @@
-//! Outcome of a packet in the kernel, compared with the calculation.
-
 use tortie_analysis::trace::{Connection, EnforcementPoint, Leg};
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_model::{Direction, Hostname};
@@ -43,7 +41,8 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
         let (index, text) = rules.rule(step)?;
         let length = rules.length(&step.chain)?;
         let target = text.and_then(|text| text.target());
-        // A rule that allows and is the last of its chain has no RETURN: the end of the chain returns.
+        // A rule that allows and is the last of its chain has no RETURN: the end of the chain
+        // returns.
         let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
         let decides = rules.ends(step) || target == Some("RETURN") || is_last;
         let rule = owners.rule(chain, index, length);

@@ -55,7 +55,8 @@ fn staged_policies_of_host_endpoints_are_evaluated_by_packet_path() {
     assert_eq!(staged_at_host(&mut collector, id(AWAY, DB, 80)), [(forwarded, true)]);
     assert_eq!(staged_at_host(&mut collector, id(WEB, DB, 80)), [], "it stays on the node");
 
-    // At the node's own end, by name, with the staged policy in force and with policies as they are.
+    // At the node's own end, by name, with the staged policy in force and with policies as they
+    // are.
     let mut one = self::collector(&[]);
     desire(&mut one, &DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny])));
     with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);

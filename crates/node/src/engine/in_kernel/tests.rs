@@ -128,7 +128,8 @@ fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
     assert_eq!(readiness(&enforcement).status, 200);
 }
 
-/// A dataplane of nftables tables with the layout `Fast`, where a group of endpoints may take 1 MiB.
+/// A dataplane of nftables tables with the layout `Fast`, where a group of endpoints may take 1
+/// MiB.
 fn fast_enforcement() -> InKernel<FakeKernel> {
     let parameters = [("NFTablesMode", "Enabled"), ("NFTablesLayout", "Fast"), ("PolicyTableGroupMemoryMB", "1")];
     let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -145,7 +146,8 @@ fn fast_enforcement() -> InKernel<FakeKernel> {
     enforcement
 }
 
-/// A workload and its policy `prod/wide`, whose rules allow members of the set `wide` from one source port each.
+/// A workload and its policy `prod/wide`, whose rules allow members of the set `wide` from one
+/// source port each.
 fn add_policy_of_members(enforcement: &mut InKernel<FakeKernel>, members: u32) {
     let set = IpSetUpdate { id: "wide".into(), set_type: IpSetType::Net, members: hosts(0..members) };
     enforcement.on_update(DesiredUpdate::IpSet(set));

@@ -173,11 +173,14 @@ pub struct Policy {
     pub ip_sets: Vec<String>,
     /// The endpoints of this node to which it applies, by name.
     pub endpoints: Vec<String>,
-    /// Its chain in the kernel for traffic to its endpoints; none if it is staged, or eBPF programs enforce policy.
+    /// Its chain in the kernel for traffic to its endpoints; none if it is staged, or eBPF programs
+    /// enforce policy.
     pub ingress_chain: Option<String>,
-    /// Its chain in the kernel for traffic from its endpoints; none if it is staged, or eBPF programs enforce policy.
+    /// Its chain in the kernel for traffic from its endpoints; none if it is staged, or eBPF
+    /// programs enforce policy.
     pub egress_chain: Option<String>,
-    /// Time of the last decision of its rules about a connection, and number of decisions; if flows are collected.
+    /// Time of the last decision of its rules about a connection, and number of decisions; if flows
+    /// are collected.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_hit: Option<LastHit>,
     /// The rules of its chains, if their counters were requested; none if another program enforces.
@@ -193,7 +196,8 @@ pub struct Policy {
 pub enum RuleCounts {
     /// Counters of nftables rules.
     Rules(Vec<CountedRule>),
-    /// The counters are in kernel rules, which these programs list; none if another program enforces.
+    /// The counters are in kernel rules, which these programs list; none if another program
+    /// enforces.
     Listings(Vec<Listing>),
     /// Counters of eBPF programs.
     Decisions(Vec<DecisionCounters>),
@@ -201,7 +205,8 @@ pub enum RuleCounts {
     Failed(String),
 }
 
-/// Approximate number of packets that one rule, or another step of the evaluation, has decided in eBPF programs.
+/// Approximate number of packets that one rule, or another step of the evaluation, has decided in
+/// eBPF programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionCounters {
     /// `ingress` or `egress`.
@@ -255,7 +260,8 @@ const fn one() -> usize {
     1
 }
 
-/// The kernel's counters of policy rules that are one rule in the kernel, in whichever chains it stands.
+/// The kernel's counters of policy rules that are one rule in the kernel, in whichever chains it
+/// stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedRule {
     /// The count.

@@ -1,7 +1,8 @@
 //! Answers of a session to queries: its state, configuration, endpoints, policies and IP sets.
 //!
-//! Questions arrive like events and are answered between two turns, from the desired state, so the cost of an answer is
-//! proportional to its length. Only counters of rules are read from the kernel, if they are requested.
+//! Questions arrive like events and are answered between two turns, from the desired state, so the
+//! cost of an answer is proportional to its length. Only counters of rules are read from the
+//! kernel, if they are requested.
 
 mod answers;
 pub(super) mod configuration;
@@ -37,7 +38,8 @@ pub enum Query {
     },
     /// IP sets that policies of this node need: all, or one with its members.
     IpSets(Option<String>),
-    /// Puts changes in force that are held back because they would cut management connections of the host.
+    /// Puts changes in force that are held back because they would cut management connections of
+    /// the host.
     ConfirmHostChanges,
 }
 

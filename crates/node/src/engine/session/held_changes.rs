@@ -21,7 +21,8 @@ fn evaluation(sources: &Sources, config: &ConfigUpdate) -> Option<tortie_evaluat
 }
 
 impl<E: Enforcement> Session<E> {
-    /// Adds updates that cut no management connection. Returns a configuration that requires a new session first.
+    /// Adds updates that cut no management connection. Returns a configuration that requires a new
+    /// session first.
     pub(super) fn settle_host_changes(
         &mut self,
         pending: &mut Vec<DesiredUpdate>,
@@ -53,7 +54,8 @@ impl<E: Enforcement> Session<E> {
         Ok(None)
     }
 
-    /// Passes the accepted changes on; also to the calculation if `is_unknown`, when it does not have them.
+    /// Passes the accepted changes on; also to the calculation if `is_unknown`, when it does not
+    /// have them.
     fn on_settled(&mut self, settled: Settled, is_unknown: bool) {
         let has_enforced = self.enforcement.has_enforced();
         for (update, noticed, was_active) in settled.accepted {

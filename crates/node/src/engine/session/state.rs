@@ -36,9 +36,11 @@ pub(super) struct InputState {
     pub(super) node_is_known: bool,
     pub(super) problems: InputProblems,
     pub(super) problem_count: usize,
-    /// The first input problem that keeps the node from being ready, because it leaves the desired state unknown.
+    /// The first input problem that keeps the node from being ready, because it leaves the desired
+    /// state unknown.
     pub(super) unknown: Option<String>,
-    /// Some input cannot be read, and everything that it may have been meant for fails closed. It may name this node.
+    /// Some input cannot be read, and everything that it may have been meant for fails closed. It
+    /// may name this node.
     pub(super) closed: bool,
     pub(super) ignored: (usize, Option<String>),
 }

@@ -143,7 +143,8 @@ impl Bench {
         self.health.answer("/readiness").status == 200
     }
 
-    /// Takes turns here, each a while later by the kernel's clock, until all that is known has had its effect.
+    /// Takes turns here, each a while later by the kernel's clock, until all that is known has had
+    /// its effect.
     fn run_to_idle(&mut self) {
         assert!(self.run_until_idle().is_none());
     }
@@ -203,7 +204,8 @@ fn a_long_turn_is_logged_once_with_its_longest_parts() {
     bench.in_sync();
     assert!(bench.run_until_idle().is_none());
     for port in [80, 81] {
-        // Until the last of the attempts that are made before a failure is reported, with pauses of a second in total.
+        // Until the last of the attempts that are made before a failure is reported, with pauses of
+        // a second in total.
         bench.kernel().netfilter.tables_v4.fail_restores(10);
         bench.file(
             "b.yaml",

@@ -57,7 +57,8 @@ fn only_turns_above_the_bound_are_logged_and_no_more_than_one_a_minute() {
     let mut turns = LongTurns::default();
     let mut logged = Vec::new();
     let mut now = Duration::ZERO;
-    // Five minutes of turns that take a second and a half, and of others that take exactly the bound.
+    // Five minutes of turns that take a second and a half, and of others that take exactly the
+    // bound.
     for number in 0..240 {
         let tenth = if number % 2 == 0 { ms(150) } else { ms(100) };
         let (turn, end) = turn(now, tenth);

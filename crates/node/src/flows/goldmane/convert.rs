@@ -19,7 +19,8 @@ pub(super) fn flow(aggregate: &Aggregate, collector: &Collector) -> Flow {
     let (source_type, source_namespace, source_name) = end(&key.source);
     let (dest_type, dest_namespace, dest_name) = end(&key.destination);
     let governing = |tier: &TierName| collector.governing(aggregate, tier);
-    // The end of a tier is triggered by the last enforced policy of the tier; for pending policies it is the first.
+    // The end of a tier is triggered by the last enforced policy of the tier; for pending policies
+    // it is the first.
     let last_enforced = |tier: &TierName| governing(tier).into_iter().rev().find(|policy| !policy.kind.is_staged());
     let first = |tier: &TierName| governing(tier).into_iter().next();
     let pending = collector.pending(aggregate);

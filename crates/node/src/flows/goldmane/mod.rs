@@ -79,7 +79,8 @@ impl Senders {
         if self.outboxes.iter().all(|(_, outbox)| !outbox.is_wanted()) {
             return;
         }
-        // Goldmane has no place for reports of host endpoints about forwarded packets: Felix sends none.
+        // Goldmane has no place for reports of host endpoints about forwarded packets: Felix sends
+        // none.
         let reported =
             aggregates.iter().filter(|aggregate| !aggregate.key.at_host || collector.is_of_own_end(aggregate));
         let mut flows: Vec<_> = reported.map(|aggregate| Arc::new(convert::flow(aggregate, collector))).collect();

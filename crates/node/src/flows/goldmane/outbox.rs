@@ -23,13 +23,14 @@ struct Sending {
     received: Option<Instant>,
 }
 
-/// One flow is in flight at a time. Recently received flows are sent again on a new connection, in order and first, so
-/// that a restarted server gets them; a server drops flows that it already has.
+/// One flow is in flight at a time. Recently received flows are sent again on a new connection, in
+/// order and first, so that a restarted server gets them; a server drops flows that it already has.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Arc<Flow>>,
     in_flight: Option<Sending>,
-    /// Received flows that have not been sent on this connection yet; older than all of `sent` after them.
+    /// Received flows that have not been sent on this connection yet; older than all of `sent`
+    /// after them.
     again: VecDeque<(Instant, Arc<Flow>)>,
     sent: VecDeque<(Instant, Arc<Flow>)>,
     received: u64,
@@ -71,7 +72,8 @@ impl Outbox {
         self.drop_expired(now);
     }
 
-    /// Begins a new connection: recently received flows are sent again, and so is the flow in flight.
+    /// Begins a new connection: recently received flows are sent again, and so is the flow in
+    /// flight.
     pub(super) fn begin_again(&mut self) {
         let mut again = std::mem::take(&mut self.sent);
         match self.in_flight.take() {

@@ -17,7 +17,8 @@ pub enum Receiver {
         /// Files for TLS; `None` for no TLS.
         tls: Option<TlsFiles>,
     },
-    /// The process that listens on a socket of this node. While the socket is missing, flows for it are dropped.
+    /// The process that listens on a socket of this node. While the socket is missing, flows for it
+    /// are dropped.
     Socket(PathBuf),
 }
 
@@ -66,7 +67,8 @@ impl Receiver {
                 Endpoint::from_shared(format!("https://{address}"))?.tls_config(files.read()?.domain_name(name))?
             }
         };
-        // No HTTP/2 pings: gRPC servers in Go take them for an attack. Receipts show that a server is alive.
+        // No HTTP/2 pings: gRPC servers in Go take them for an attack. Receipts show that a server
+        // is alive.
         Ok(endpoint.connect_timeout(within).tcp_nodelay(true).connect().await?)
     }
 }

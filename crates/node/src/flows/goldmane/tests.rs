@@ -203,7 +203,8 @@ fn tls_is_spoken_both_ways() {
     let gone = refused(TlsFiles { certificate: "/nowhere/cert.pem".into(), ..files.clone() });
     assert!(gone.starts_with("/nowhere/cert.pem: "), "{gone}");
 
-    // Of another authority, the client is not believed; it learns of that after it believes to be connected.
+    // Of another authority, the client is not believed; it learns of that after it believes to be
+    // connected.
     let unwelcome = TlsFiles { certificate: stranger.certificate, key: stranger.key, ..files };
     let sender = senders(receiver(unwelcome), PACE);
     sender.push(flows(2..3));

@@ -16,7 +16,8 @@ pub(super) const VALUE: [u8; 2] = [1, b'x'];
 /// Filter of the bytes of a client, in pieces of any size. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// Number of bytes of the preface that have passed. After any other beginning all bytes pass unchanged.
+    /// Number of bytes of the preface that have passed. After any other beginning all bytes pass
+    /// unchanged.
     preface: usize,
     is_other: bool,
     /// Head of a frame, or a whole HEADERS frame, as far as it has arrived.
@@ -69,7 +70,8 @@ impl Filter {
         if self.held.len() < HEAD { HEAD } else { HEAD + length_of(&self.held) }
     }
 
-    /// Whether this is a HEADERS frame to be filtered. Longer ones are not; the server refuses them.
+    /// Whether this is a HEADERS frame to be filtered. Longer ones are not; the server refuses
+    /// them.
     fn is_headers(&self) -> bool {
         self.held.get(3) == Some(&HEADERS) && length_of(&self.held) <= MAX_FRAME
     }
@@ -79,7 +81,8 @@ fn length_of(head: &[u8]) -> usize {
     head.iter().take(3).fold(0, |length, byte| length << 8 | usize::from(*byte))
 }
 
-/// Returns a HEADERS frame with the authority replaced; `None` if it does not hold all headers, or cannot be decoded.
+/// Returns a HEADERS frame with the authority replaced; `None` if it does not hold all headers, or
+/// cannot be decoded.
 fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     let (head, payload) = frame.split_at_checked(HEAD)?;
     let flags = *head.get(4)?;
@@ -99,7 +102,8 @@ fn without_authority(frame: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Returns a header block with literal values of `:authority` replaced; `None` if it cannot be decoded.
+/// Returns a header block with literal values of `:authority` replaced; `None` if it cannot be
+/// decoded.
 pub(super) fn replaced(block: &[u8]) -> Option<Vec<u8>> {
     let mut written = Vec::with_capacity(block.len());
     let mut rest = block;

@@ -79,7 +79,8 @@ fn unparsed_frames_pass_unchanged() {
 
 #[test]
 fn later_headers_may_refer_to_earlier_ones() {
-    // By the number of a name, the number of a header, a name that is spelled out, and with another size of the table.
+    // By the number of a name, the number of a header, a name that is spelled out, and with another
+    // size of the table.
     let block =
         [0x01, 0x01, b'%', 0xbe, 0x40, 0x01, b'a', 0x01, b'%', 0x3f, 0xe1, 0x1f, 0x10, 0x01, b'b', 0x02, b'%', b'%'];
     let mut expected = block;

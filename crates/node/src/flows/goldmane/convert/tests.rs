@@ -51,7 +51,8 @@ fn desire(collector: &mut Collector, update: &DesiredUpdate) {
     collector.on_desired(state, [update]);
 }
 
-/// `shop/web-1` and `shop/db`, the latter with policies of these kinds, names and rules; and a network set.
+/// `shop/web-1` and `shop/db`, the latter with policies of these kinds, names and rules; and a
+/// network set.
 fn collector(policies: &[(PolicyKind, &str, &[RuleAction])]) -> Collector {
     let mut collector = Collector::new(Settings::default(), true, Limits::default());
     let ids: Arc<[PolicyId]> = policies.iter().map(|(kind, name, _)| policy_id(kind.clone(), name)).collect();
