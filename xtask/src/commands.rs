@@ -18,7 +18,8 @@ pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
     let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"];
     let mut build = cargo(&["build", "--locked"]);
-    // Line tables for backtraces and incremental state take a third of the build time of our crates.
+    // Line tables for backtraces and incremental state take a third of the build time of our
+    // crates.
     build.args(both).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     let programs = built(&mut build)?;
     let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not report the path of {name}"));

@@ -1,4 +1,5 @@
-//! Events of the log, from the sources of all crates without tests: the rules of their messages, and the reference of them in the book.
+//! Events of the log, from the sources of all crates without tests: the rules of their messages,
+//! and the reference of them in the book.
 
 mod parse;
 

@@ -129,23 +129,20 @@ impl Survey {
         1000.0 * self.violations(rule).len() as f64 / self.words.max(1) as f64
     }
 
-    /// Adds the places of a rule that exceeds its limit, and prints a line where the limit is too
-    /// high.
+    /// Adds the places of a rule that exceeds its limit.
     fn check_limit(&self, rule: &Rule, wrong: &mut Vec<String>) {
         let violations = self.violations(rule);
-        let (is_over, is_under) = match rule.limit {
-            Limit::AtMost(limit) => (violations.len() > limit, violations.len() < limit),
-            Limit::PerThousandWords(limit) => (self.rate(rule) > limit, self.rate(rule) < limit - 0.1),
-            Limit::Advice => (false, false),
+        let is_over = match rule.limit {
+            Limit::None => !violations.is_empty(),
+            Limit::PerThousandWords(limit) => self.rate(rule) > limit,
+            Limit::Advice => false,
         };
         if is_over {
-            if rule.limit == Limit::AtMost(0) {
+            if rule.limit == Limit::None {
                 wrong.extend(violations.iter().map(Violation::to_string));
             }
             let name = rule.name;
             wrong.push(format!("{}; `cargo xtask tidy --list {name}` prints the places", self.summary(rule)));
-        } else if is_under {
-            println!("lower the limit in xtask/src/prose/rules.rs: {}", self.summary(rule));
         }
     }
 
@@ -153,7 +150,7 @@ impl Survey {
         let Rule { name, limit, advice, wrong, right, .. } = rule;
         let count = self.violations(rule).len();
         let count = match limit {
-            Limit::AtMost(limit) => format!("{count} places, at most {limit}"),
+            Limit::None => format!("{count} places"),
             Limit::PerThousandWords(limit) => format!("{:.1} per 1,000 words, at most {limit}", self.rate(rule)),
             Limit::Advice => format!("{count} places, for advice"),
         };
@@ -197,11 +194,9 @@ mod tests {
     #[test]
     fn more_violations_than_the_limit_are_reported() {
         let none: [&str; 0] = [];
-        assert_eq!(wrong(Limit::AtMost(2)), none);
         assert_eq!(wrong(Limit::PerThousandWords(500.0)), none);
         assert_eq!(wrong(Limit::Advice), none);
         let end = "name it (not \"a\" but \"b\"); `cargo xtask tidy --list actor` prints the places";
-        assert_eq!(wrong(Limit::AtMost(1)), [format!("actor: 2 places, at most 1: {end}")]);
         assert_eq!(
             wrong(Limit::PerThousandWords(499.0)),
             [format!("actor: 500.0 per 1,000 words, at most 499: {end}")]
@@ -209,8 +204,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_with_limit_zero_lists_each_violation() {
-        let wrong = wrong(Limit::AtMost(0));
+    fn a_rule_without_a_limit_lists_each_violation() {
+        let wrong = wrong(Limit::None);
         assert_eq!(wrong[..2], ["a.md:1: actor: Nobody asks.", "a.md:3: actor: Somebody asks."]);
         assert_eq!(wrong.len(), 3);
     }

@@ -53,8 +53,8 @@ pub(crate) fn run_all(programs: &Programs) -> Result<(), String> {
     programs.run_with_agent("faults", [])
 }
 
-/// Returns the number of the checked-out commit in its history. Without a history, such as in an archive of the source,
-/// prints a line and returns 0.
+/// Returns the number of the checked-out commit in its history. Without a history, such as in an
+/// archive of the source, prints a line and returns 0.
 pub(crate) fn change() -> Result<usize, String> {
     let folder = root();
     // An archive may be unpacked within another repository.

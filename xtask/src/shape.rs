@@ -1,5 +1,6 @@
-//! Sizes of functions and structs, and forms of errors without a source (`Result<_, String>`, `Result<_, &str>`,
-//! `map_err(|error| Variant(error.to_string()))`), or that show it in their own message, over the sources of all crates without tests.
+//! Sizes of functions and structs, and forms of errors without a source (`Result<_, String>`,
+//! `Result<_, &str>`, `map_err(|error| Variant(error.to_string()))`), or that show it in their own
+//! message, over the sources of all crates without tests.
 
 use std::path::Path;
 
@@ -194,8 +195,8 @@ fn is_text(error: &Type) -> bool {
     }
 }
 
-/// Whether an expression is a closure that makes text of its argument, as `|error| Variant(error.to_string())`, or the path of a
-/// `to_string`.
+/// Whether an expression is a closure that makes text of its argument, as `|error|
+/// Variant(error.to_string())`, or the path of a `to_string`.
 fn makes_text(function: &Expr) -> bool {
     match function {
         Expr::Closure(ExprClosure { inputs, body, .. }) => {
@@ -236,7 +237,8 @@ impl<'a> Visit<'a> for Texts<'_> {
     }
 }
 
-/// Whether the arguments of a formatting macro show a value as a whole, by its name or within braces.
+/// Whether the arguments of a formatting macro show a value as a whole, by its name or within
+/// braces.
 fn shows(tokens: TokenStream, value: &str) -> bool {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -255,8 +257,8 @@ fn shows(tokens: TokenStream, value: &str) -> bool {
     false
 }
 
-/// The cause in the message of an error, where the reporter adds the causes. A function of the message may show an error that is no
-/// source, as `with_causes` does.
+/// The cause in the message of an error, where the reporter adds the causes. A function of the
+/// message may show an error that is no source, as `with_causes` does.
 fn shown_cause(attributes: &[Attribute], fields: &Fields) -> Option<&'static str> {
     let is_message = |attribute: &&Attribute| attribute.path().is_ident("error");
     let message = &attributes.iter().find(is_message)?.meta.require_list().ok()?.tokens;

@@ -123,8 +123,8 @@ pub fn is_installed(file: &str) -> bool {
     path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(file).is_file())
 }
 
-/// Fails unless the disk has room for a build. A full disk ends a linker by a bus error, which names
-/// no reason.
+/// Fails unless the disk has room for a build. A full disk ends a linker by a bus error, which
+/// names no reason.
 ///
 /// # Errors
 /// The free room, and the means to get more.

@@ -66,7 +66,8 @@ const NODE: &[&str] = &[
     "telemetry",
 ];
 
-/// All crates but `agent` and `tortie`, each of which brings them together, and the unpublished ones.
+/// All crates but `agent` and `tortie`, each of which brings them together, and the unpublished
+/// ones.
 const ALL: &[&str] = &[
     "selector",
     "net",
@@ -232,7 +233,8 @@ fn crates_on_disk(wrong: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// Compares the table of crates in ARCHITECTURE.md with [`MAY_USE`], but for the crates that may use all.
+/// Compares the table of crates in ARCHITECTURE.md with [`MAY_USE`], but for the crates that may
+/// use all.
 fn table_of_crates(architecture: &str, wrong: &mut Vec<String>) {
     for (name, allowed) in MAY_USE.iter().filter(|(_, allowed)| *allowed != ALL) {
         let start = format!("| `{name}` | ");

@@ -1,7 +1,7 @@
 //! Links in a page.
 
-/// Replaces each link of a page by the result of `replace` for its text, its target, and whether it is
-/// an image; `None` keeps it. Code is not changed.
+/// Replaces each link of a page by the result of `replace` for its text, its target, and whether it
+/// is an image; `None` keeps it. Code is not changed.
 pub(super) fn map_links(
     page: &str,
     mut replace: impl FnMut(&str, &str, bool) -> Result<Option<String>, String>,

@@ -190,7 +190,8 @@ mod tests {
     fn messages_and_their_docs_are_read() {
         let source = "\npub enum Wrong {\n    /// It is\n    /// so.\n    #[error(\"{0}: `it` is {}\", .1)]\n    It(u8, #[source] Error),\n    \
                       #[error(transparent)]\n    Other(Error),\n    /// There.\n    #[error(\n        \"there is {what}\"\n    )]\n    There {\n        \
-                      /// Its kind.\n        what: u8,\n        #[source]\n        why: Error,\n    },\n}\n";
+                      /// Its kind.\n        what: u8,\n        #[source]\n        why: Error,\n
+                      /// },\n}\n";
         let variant = |message: &str, about: &str| Variant { message: message.to_owned(), about: about.to_owned() };
         assert_eq!(
             variants(source, "Wrong"),
