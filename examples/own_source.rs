@@ -1,4 +1,5 @@
-//! The whole engine with custom objects, as root: `cargo run --package tortie --example own_source --features node`.
+//! The whole engine with custom objects, as root: `cargo run --package tortie --example own_source
+//! --features node`.
 #![allow(clippy::disallowed_methods, reason = "a source waits for changes")]
 
 use std::{error::Error, thread::sleep, time::Duration};

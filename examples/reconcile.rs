@@ -1,4 +1,5 @@
-//! Reconciles a kernel in memory that refuses a rule: `cargo run --package tortie --example reconcile`.
+//! Reconciles a kernel in memory that refuses a rule: `cargo run --package tortie --example
+//! reconcile`.
 
 use std::error::Error;
 

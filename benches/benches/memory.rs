@@ -1,7 +1,7 @@
 //! Memory of the whole engine for Felix's benchmarks, and for the worst cases of a cluster.
 //!
-//! `cargo bench -p tortie-benches --bench memory [-- [--worst] [NAME…]]` prints a table; with `--test` it runs small
-//! scenarios.
+//! `cargo bench -p tortie-benches --bench memory [-- [--worst] [NAME…]]` prints a table; with
+//! `--test` it runs small scenarios.
 #![allow(clippy::disallowed_methods, reason = "each scenario runs in a separate process")]
 
 use cap::Cap;

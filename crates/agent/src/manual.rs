@@ -40,7 +40,8 @@ enum Shells {
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ManArgs {
-    /// The command, such as `apply` or `staged commit`, whose page is printed; the program's if none is given.
+    /// The command, such as `apply` or `staged commit`, whose page is printed; the program's if
+    /// none is given.
     #[arg(value_name = "COMMAND", conflicts_with = "directory")]
     command: Vec<String>,
     /// Directory to which all pages are written instead of printing one.

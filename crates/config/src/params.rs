@@ -1,4 +1,5 @@
-//! The fields of the configuration: type, parser, and the value of `none`. Names and defaults are those of the table.
+//! The fields of the configuration: type, parser, and the value of `none`. Names and defaults are
+//! those of the table.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -250,7 +251,8 @@ static DEFAULTS: LazyLock<Config> = LazyLock::new(Config::defaults);
 
 macro_rules! params {
     ($($field:ident: $type:ty = $name:literal, $parse:expr, $none:expr;)*) => {
-        /// The configuration in force. Each field is the Felix parameter that its documentation names.
+        /// The configuration in force. Each field is the Felix parameter that its documentation
+        /// names.
         #[derive(Clone, Debug)]
         pub struct Config {
             $(#[doc = concat!("`", $name, "`.")] pub $field: $type,)*

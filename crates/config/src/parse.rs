@@ -28,7 +28,8 @@ impl Refusal {
     }
 }
 
-/// An error of a part of a value. It shows its cause itself, as problems of parameters are single texts.
+/// An error of a part of a value. It shows its cause itself, as problems of parameters are single
+/// texts.
 #[derive(Debug, thiserror::Error)]
 #[error("`{part}`: {}", with_causes(error))]
 struct OfPart {
@@ -152,7 +153,8 @@ pub(crate) fn region(raw: &str) -> Parsed<String> {
     if is_label { Ok(raw.into()) } else { Err("must be letters in lower case, digits and `-`, at most 46".into()) }
 }
 
-/// An integer in any base that Go accepts: `0x`, `0o`, `0b`, a leading `0` for octal, underscores after a base prefix.
+/// An integer in any base that Go accepts: `0x`, `0o`, `0b`, a leading `0` for octal, underscores
+/// after a base prefix.
 pub(crate) fn integer(raw: &str) -> Parsed<i64> {
     let refuse = || Refusal::from("must be an integer");
     let (negative, digits) = match raw.strip_prefix('-') {

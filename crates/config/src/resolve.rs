@@ -177,7 +177,8 @@ pub fn canonical_name(written: &str) -> &str {
 }
 
 impl Resolved {
-    /// The raw values of all parameters of Felix's, with or without an effect here. Other dataplanes may heed them.
+    /// The raw values of all parameters of Felix's, with or without an effect here. Other
+    /// dataplanes may heed them.
     #[must_use]
     pub fn felix_values(&self) -> BTreeMap<&str, &str> {
         let is_felix =
@@ -189,8 +190,8 @@ impl Resolved {
             .collect()
     }
 
-    /// The raw values of the parameters that have an effect, but for those that change while the program runs. Equal
-    /// values make equal programs.
+    /// The raw values of the parameters that have an effect, but for those that change while the
+    /// program runs. Equal values make equal programs.
     #[must_use]
     pub fn effective(&self) -> BTreeMap<&str, &str> {
         let used = |name: &str| PARAMS.iter().any(|param| param.row.name == name);
@@ -412,7 +413,8 @@ fn not_done(name: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a value differs from the default. Booleans and numbers are compared by value, other kinds as text.
+/// Returns whether a value differs from the default. Booleans and numbers are compared by value,
+/// other kinds as text.
 fn differs_from_default(parameter: &Parameter, value: &str) -> bool {
     let (value, default) = (value.trim(), parameter.default);
     match parameter.kind.split('(').next().unwrap_or_default() {

@@ -22,8 +22,8 @@ pub enum GrpcServer {
 impl FromStr for GrpcServer {
     type Err = ServerError;
 
-    /// Parses an address such as gRPC takes it: `HOST:PORT`, with or without `dns:///` or `passthrough:///` before it, or
-    /// `unix:PATH`.
+    /// Parses an address such as gRPC takes it: `HOST:PORT`, with or without `dns:///` or
+    /// `passthrough:///` before it, or `unix:PATH`.
     fn from_str(address: &str) -> Result<Self, ServerError> {
         if let Some(path) = address.strip_prefix("unix:") {
             let path = Path::new(path.strip_prefix("//").unwrap_or(path));

@@ -340,7 +340,8 @@ pub fn by_address(settings: &mut DataplaneConfig) {
     rules.workloads = WorkloadDispatch::Address;
 }
 
-/// Whether nftables is programmed in place of iptables and IP sets, on a machine where kube-proxy does so or not.
+/// Whether nftables is programmed in place of iptables and IP sets, on a machine where kube-proxy
+/// does so or not.
 #[must_use]
 pub fn uses_nftables(config: &Config, kube_proxy_does: bool) -> bool {
     match config.nftables_mode {

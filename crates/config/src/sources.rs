@@ -94,7 +94,8 @@ pub fn from_environment(variables: impl IntoIterator<Item = (String, String)>) -
         .collect()
 }
 
-/// The parameters of a configuration file in Felix's INI format; sections have no meaning, the last value wins.
+/// The parameters of a configuration file in Felix's INI format; sections have no meaning, the last
+/// value wins.
 ///
 /// # Errors
 /// [`FileError`].

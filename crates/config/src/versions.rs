@@ -29,7 +29,8 @@ pub(crate) struct FormerDefault {
     pub(crate) value: &'static str,
 }
 
-/// Changes from 3.29 to 3.33 of parameters that have an effect here (`felix/config/config_params.go`).
+/// Changes from 3.29 to 3.33 of parameters that have an effect here
+/// (`felix/config/config_params.go`).
 const FORMER_DEFAULTS: [FormerDefault; 3] = [
     FormerDefault { name: "NFTablesMode", changed_in: CalicoVersion(3, 32), value: "Disabled" },
     FormerDefault { name: "ProgramClusterRoutes", changed_in: CalicoVersion(3, 33), value: "Disabled" },

@@ -23,7 +23,8 @@ pub(crate) const IFB_PREFIX: &str = "bwcali";
 const IFB: &str = "ifb";
 /// Maximum time that a packet may wait, in milliseconds.
 const LATENCY_MS: u64 = 25;
-/// Ticks of the packet scheduler in a microsecond (`/proc/net/psched`), the same on every kernel since 2.6.31.
+/// Ticks of the packet scheduler in a microsecond (`/proc/net/psched`), the same on every kernel
+/// since 2.6.31.
 const TICKS_PER_MICROSECOND: f64 = 15.625;
 const ETHERNET_HEADER: u32 = 14;
 

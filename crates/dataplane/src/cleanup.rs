@@ -14,7 +14,8 @@ use crate::route::{Route, RouteChange, RouteProtocol, RouteTableIndex};
 /// Tables and interfaces that are searched for objects to remove.
 #[derive(Clone, Debug, Default)]
 pub struct CleanupConfig {
-    /// The implementations of iptables that are installed, for each family that the kernel has, and their programs.
+    /// The implementations of iptables that are installed, for each family that the kernel has, and
+    /// their programs.
     pub tables: Vec<(Family, Backend, Programs)>,
     /// All interfaces that exist, with their indices.
     pub interfaces: Vec<(InterfaceName, u32)>,
@@ -40,8 +41,9 @@ pub struct CleanupReport {
     pub problems: Vec<DataplaneProblem>,
 }
 
-/// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and chains, then IP sets, then
-/// routes and VXLAN devices. Objects of other programs stay, and subsystems that this kernel lacks are skipped.
+/// Removes everything that Tortie, or Felix, programmed in this network namespace: rules and
+/// chains, then IP sets, then routes and VXLAN devices. Objects of other programs stay, and
+/// subsystems that this kernel lacks are skipped.
 pub fn cleanup(kernel: &mut dyn Kernel, config: &CleanupConfig) -> CleanupReport {
     let mut report = CleanupReport::default();
     remove_rules(kernel, config, &mut report);

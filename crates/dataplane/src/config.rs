@@ -147,7 +147,8 @@ pub struct NftablesConfig {
     /// `NFTablesFlowTableDataIfacePattern`. [`tortie_rules::NftablesConfig::offload_flows`] enables
     /// the flow table.
     pub flow_interfaces: InterfaceFilter,
-    /// Memory bounds on layouts in all families together, `PolicyTableGroupMemoryMB` and `PolicyTableNodeMemoryMB`.
+    /// Memory bounds on layouts in all families together, `PolicyTableGroupMemoryMB` and
+    /// `PolicyTableNodeMemoryMB`.
     pub budget: Budget,
 }
 
@@ -237,7 +238,8 @@ pub struct TunnelsConfig {
     /// Whether the kernel computes wrong checksums for tunnel packets whose source port it changed,
     /// if it leaves the computation to the tunnel device.
     pub checksum_offload_broken: bool,
-    /// Whether the IP-in-IP device keeps its addresses when it is not in use: `IpInIpEnabled` is set.
+    /// Whether the IP-in-IP device keeps its addresses when it is not in use: `IpInIpEnabled` is
+    /// set.
     pub keep_ipip_addresses: bool,
 }
 

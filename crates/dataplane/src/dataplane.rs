@@ -132,7 +132,8 @@ impl Dataplane {
         }
     }
 
-    /// Takes a change of the desired state. Cheap; [`DesiredUpdate::InSync`] opens one of the two gates.
+    /// Takes a change of the desired state. Cheap; [`DesiredUpdate::InSync`] opens one of the two
+    /// gates.
     ///
     /// Configuration updates are ignored: a dataplane keeps the configuration that it was made
     /// with.
@@ -149,10 +150,10 @@ impl Dataplane {
         self.config.rules.policy_backend == PolicyBackend::Chains
     }
 
-    /// Sets the state of the eBPF programs that enforce policy ([`PolicyBackend::Programs`]): whether
-    /// they hold everything that [`on_update`](Self::on_update) has received, and their problems.
-    /// Call it before each apply. Until policy is in force for the first time, nothing leads to
-    /// workloads, and chains that enforce policy stay as they are.
+    /// Sets the state of the eBPF programs that enforce policy ([`PolicyBackend::Programs`]):
+    /// whether they hold everything that [`on_update`](Self::on_update) has received, and their
+    /// problems. Call it before each apply. Until policy is in force for the first time, nothing
+    /// leads to workloads, and chains that enforce policy stay as they are.
     pub fn set_policy_in_force(&mut self, is_in_force: bool, problems: Vec<ProgramProblem>) {
         self.timers.dirty |= self.policy.programs_in_force != is_in_force || self.policy.program_problems != problems;
         self.policy.programs_in_force = is_in_force;

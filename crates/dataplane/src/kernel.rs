@@ -20,14 +20,14 @@ use crate::wireguard_device::{WireguardChange, WireguardDevice};
 
 /// The kernel behind one network namespace: netfilter and a clock, and any of the other subsystems.
 ///
-/// All calls block; errors are values. Nothing else in this crate has effects, and all of them happen within
-/// [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](fn@crate::cleanup); counters are read within
-/// [`Dataplane::rule_counts`](crate::Dataplane::rule_counts).
+/// All calls block; errors are values. Nothing else in this crate has effects, and all of them
+/// happen within [`Dataplane::apply`](crate::Dataplane::apply) and [`cleanup`](fn@crate::cleanup);
+/// counters are read within [`Dataplane::rule_counts`](crate::Dataplane::rule_counts).
 ///
-/// A kernel that lacks a subsystem neither implements its trait nor overrides its method here. If the configuration or the
-/// desired state needs that subsystem, each apply reports a
-/// [`DataplaneProblem::MissingSubsystem`](crate::DataplaneProblem::MissingSubsystem); workload endpoints are not up if
-/// [routes](crate::RoutesConfig::enabled) need it.
+/// A kernel that lacks a subsystem neither implements its trait nor overrides its method here. If
+/// the configuration or the desired state needs that subsystem, each apply reports a
+/// [`DataplaneProblem::MissingSubsystem`](crate::DataplaneProblem::MissingSubsystem); workload
+/// endpoints are not up if [routes](crate::RoutesConfig::enabled) need it.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -160,8 +160,8 @@ pub trait Netfilter: Clock {
     /// Returns the objects of an nftables table; `None` if the table does not exist.
     ///
     /// # Errors
-    /// If it cannot be read. Only called if [`DataplaneConfig::nftables`](crate::DataplaneConfig) or
-    /// [`DataplaneConfig::arp`](crate::DataplaneConfig) enables it.
+    /// If it cannot be read. Only called if [`DataplaneConfig::nftables`](crate::DataplaneConfig)
+    /// or [`DataplaneConfig::arp`](crate::DataplaneConfig) enables it.
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError>;
 
     /// Returns the rules of an nftables table with their counters, and perhaps other objects;
@@ -197,7 +197,8 @@ pub trait Sysctls: Clock {
 
 /// Connection tracking, and marks of the addresses whose entries are still to be deleted.
 pub trait Conntrack: Clock {
-    /// Deletes all conntrack entries of connections that come from this address, or whose replies do.
+    /// Deletes all conntrack entries of connections that come from this address, or whose replies
+    /// do.
     ///
     /// # Errors
     /// If that fails. An address without connections is no error.
@@ -211,7 +212,8 @@ pub trait Conntrack: Clock {
     /// If they cannot be read.
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError>;
 
-    /// Marks an address whose conntrack entries are still to be deleted, or removes the mark. No packet is affected.
+    /// Marks an address whose conntrack entries are still to be deleted, or removes the mark. No
+    /// packet is affected.
     ///
     /// # Errors
     /// If the kernel refuses. Removing a missing mark is no error.
@@ -248,8 +250,8 @@ pub trait Routing: Conntrack {
     /// Adds or removes a routing rule.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one, [`KernelError::Exists`] for
-    /// an addition of an existing one.
+    /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one,
+    /// [`KernelError::Exists`] for an addition of an existing one.
     fn change_routing_rule(&mut self, change: &RoutingRuleChange) -> Result<(), KernelError>;
 }
 
@@ -270,15 +272,16 @@ pub trait Links: Clock {
     /// Changes a device or its addresses.
     ///
     /// # Errors
-    /// If the kernel refuses; [`KernelError::NotFound`] for a change or removal of a missing object,
-    /// [`KernelError::Exists`] for an addition of an existing one.
+    /// If the kernel refuses; [`KernelError::NotFound`] for a change or removal of a missing
+    /// object, [`KernelError::Exists`] for an addition of an existing one.
     fn change_device(&mut self, change: &DeviceChange) -> Result<(), KernelError>;
 
     /// Has checksums computed before packets reach the device with this index and name; does
     /// nothing if they are already.
     ///
     /// # Errors
-    /// If that fails. Only called if [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) is set.
+    /// If that fails. Only called if
+    /// [`TunnelsConfig::checksum_offload_broken`](crate::TunnelsConfig) is set.
     fn disable_checksum_offload(&mut self, interface: u32, name: InterfaceName) -> Result<(), KernelError>;
 
     /// Enables or disables threaded NAPI, which processes received packets of a device in dedicated
@@ -295,7 +298,8 @@ pub trait Links: Clock {
     /// If they cannot be read.
     fn qdiscs(&mut self) -> Result<Vec<Qdisc>, KernelError>;
 
-    /// Changes a queueing discipline, or the device to which incoming packets of an interface are redirected.
+    /// Changes a queueing discipline, or the device to which incoming packets of an interface are
+    /// redirected.
     ///
     /// # Errors
     /// If the kernel refuses; [`KernelError::NotFound`] for the removal of a missing one.
@@ -338,8 +342,9 @@ pub trait Neighbours: Clock {
     /// If they cannot be read.
     fn fdb(&mut self, interface: u32) -> Result<Vec<FdbEntry>, KernelError>;
 
-    /// Changes neighbour and forwarding entries, in this order, and returns the outcome of each; a missing outcome counts as a
-    /// failure. [`KernelError::NotFound`] stands for a missing entry or interface.
+    /// Changes neighbour and forwarding entries, in this order, and returns the outcome of each; a
+    /// missing outcome counts as a failure. [`KernelError::NotFound`] stands for a missing entry or
+    /// interface.
     fn change_neighbours(&mut self, changes: &[NeighbourChange]) -> Vec<Result<(), KernelError>>;
 
     /// Returns the addresses of a family for which requests are answered because of
@@ -356,8 +361,8 @@ pub trait Neighbours: Clock {
     /// [`KernelError::NotFound`] stands for a missing address or interface.
     fn change_proxy_neighbours(&mut self, changes: &[ProxyNeighbourChange]) -> Vec<Result<(), KernelError>>;
 
-    /// Announces these addresses behind the interfaces, and returns the outcome of each; a missing outcome counts as a failure.
-    /// [`KernelError::NotFound`] stands for a missing interface.
+    /// Announces these addresses behind the interfaces, and returns the outcome of each; a missing
+    /// outcome counts as a failure. [`KernelError::NotFound`] stands for a missing interface.
     fn announce(&mut self, neighbours: &[ProxyNeighbour]) -> Vec<Result<(), KernelError>>;
 
     /// Returns the places of these addresses on this node: the interface that leads to each, and,

@@ -47,9 +47,11 @@ pub struct ApplyReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Awaited {
-    /// [`DesiredUpdate::InSync`](tortie_model::desired::DesiredUpdate::InSync): the datastore has been read once.
+    /// [`DesiredUpdate::InSync`](tortie_model::desired::DesiredUpdate::InSync): the datastore has
+    /// been read once.
     Datastore,
-    /// [`Dataplane::on_links_in_sync`](crate::Dataplane::on_links_in_sync): the interfaces of the node are known.
+    /// [`Dataplane::on_links_in_sync`](crate::Dataplane::on_links_in_sync): the interfaces of the
+    /// node are known.
     Links,
 }
 
@@ -329,8 +331,8 @@ pub enum DataplaneProblem {
     /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
     #[error("{0}")]
     Programs(ProgramProblem),
-    /// The kernel lacks a subsystem that the configuration or the desired state needs; features that depend on it are
-    /// left out.
+    /// The kernel lacks a subsystem that the configuration or the desired state needs; features
+    /// that depend on it are left out.
     #[error("the kernel lacks {subsystem}, needed for {}", .needed_for.join(", "))]
     MissingSubsystem {
         /// The subsystem.

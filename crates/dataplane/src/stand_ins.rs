@@ -12,7 +12,8 @@ use tortie_model::Family;
 use tortie_rules::Renderer;
 use tortie_rules::names::chain;
 
-/// Stand-ins for chains that see the host's own packets, by table and by the failsafe chain of their direction.
+/// Stand-ins for chains that see the host's own packets, by table and by the failsafe chain of
+/// their direction.
 #[derive(Debug, Default)]
 pub(crate) struct HostStandIns {
     by_failsafe: BTreeMap<(Table, ChainName), StandIn>,

@@ -98,8 +98,8 @@ impl SysctlSettings {
         }
     }
 
-    /// Clears all pending interfaces, because the kernel has no sysctls. If our routes are disabled,
-    /// the program that owns the routes configures the interfaces.
+    /// Clears all pending interfaces, because the kernel has no sysctls. If our routes are
+    /// disabled, the program that owns the routes configures the interfaces.
     pub(crate) fn leave(&mut self) {
         self.pending.clear();
     }

@@ -1,5 +1,5 @@
-//! The dataplane against real kernels, in private network namespaces: tables and IP sets are real, the rest is in
-//! memory.
+//! The dataplane against real kernels, in private network namespaces: tables and IP sets are real,
+//! the rest is in memory.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
 use std::net::UdpSocket;

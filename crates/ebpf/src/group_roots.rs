@@ -25,7 +25,8 @@ pub struct GroupRoots {
     pub own: Cell,
     /// From the class of the peer to its row.
     pub peer: Cell,
-    /// From the protocol and a destination port, or an ICMP type and code, to the column: three bytes.
+    /// From the protocol and a destination port, or an ICMP type and code, to the column: three
+    /// bytes.
     pub details: Cell,
     /// From the protocol alone, of packets that have neither: one byte.
     pub protocols: Cell,
@@ -45,7 +46,8 @@ pub struct GroupRoots {
 /// prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shortcuts {
-    /// From the last two bytes of an IPv4 and an IPv6 class with a number below 65,536 to the row of the group's own end.
+    /// From the last two bytes of an IPv4 and an IPv6 class with a number below 65,536 to the row
+    /// of the group's own end.
     pub own: [Cell; 2],
     /// The same for the peer.
     pub peer: [Cell; 2],

@@ -249,8 +249,8 @@ impl Node {
         self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
-        // Entries closed by this write no longer count when the change comes into force; entries opened by
-        // it are valid already.
+        // Entries closed by this write no longer count when the change comes into force; entries
+        // opened by it are valid already.
         add(MapKind::Exact, exact);
         add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
         if is_first {

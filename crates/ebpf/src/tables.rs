@@ -89,7 +89,8 @@ pub enum Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "callers must set every limit")]
 pub struct Limits {
-    /// Blocks of all groups, which namespaces share. Each group counts as if it shared no block with others.
+    /// Blocks of all groups, which namespaces share. Each group counts as if it shared no block
+    /// with others.
     pub blocks: u32,
     /// Blocks that the map has room for: those of groups and of addresses, and those that packets
     /// may still use.

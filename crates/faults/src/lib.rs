@@ -188,7 +188,8 @@ pub fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
     catalogue::all().map(|fault| (fault.name, fault.about))
 }
 
-/// Runs the faults one after the other, and passes each result to `on_report` as soon as it is known.
+/// Runs the faults one after the other, and passes each result to `on_report` as soon as it is
+/// known.
 ///
 /// # Errors
 /// If kernel tests cannot run here.

@@ -56,8 +56,8 @@ pub(super) fn ensure(so: bool, message: impl FnOnce() -> String) -> StageResult 
     if so { Ok(()) } else { Err(StageError::Unexpected(message())) }
 }
 
-/// Returns the agent's initial environment. A parameter that is off is absent: a fault may set it by other means, which
-/// the environment would override.
+/// Returns the agent's initial environment. A parameter that is off is absent: a fault may set it
+/// by other means, which the environment would override.
 fn environment(backend: Backend) -> BTreeMap<String, String> {
     let common = [
         ("FELIX_IPTABLESBACKEND", backend.iptables().name()),

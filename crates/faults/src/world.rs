@@ -260,7 +260,7 @@ impl World {
         let mut rules = vec!["{matchLabels: {friend: 'yes'}}".to_owned()];
         // No other policy needs this IP set.
         let admitted =
-            |app: &String| format!("{{matchExpressions: [{{key: app, operator: In, values: [{app}, nobody]}}]}}");
+            |app: &String| format!("{{matchExpressions: [{{key: app, operator: In, values: [{app}, unused]}}]}}");
         rules.extend(self.web_admits.iter().map(admitted));
         let mut ingress = String::new();
         if self.many_rules {

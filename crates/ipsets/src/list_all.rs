@@ -59,7 +59,8 @@ impl AllReader {
         }
     }
 
-    /// Takes the next line, without its line end. `is_wanted` reports whether the members of a set are needed.
+    /// Takes the next line, without its line end. `is_wanted` reports whether the members of a set
+    /// are needed.
     pub(crate) fn line(&mut self, line: &[u8], is_wanted: impl FnOnce(&IpSetName) -> bool) -> Option<Event> {
         match &mut self.section {
             Section::Between => self.begin(line, is_wanted),
@@ -99,7 +100,8 @@ impl AllReader {
         }
     }
 
-    /// Ends the listing of a successful command; `is_whole` states whether the last line had a line end.
+    /// Ends the listing of a successful command; `is_whole` states whether the last line had a line
+    /// end.
     pub(crate) fn finish(&mut self, is_whole: bool) -> Option<Event> {
         self.end(|reader| if is_whole { reader.finish_counted() } else { Err(ListError::Cut(*reader.name())) })
     }

@@ -38,7 +38,8 @@ pub(crate) fn is_temporary(name: &IpSetName, family: Family) -> bool {
     name.as_str().starts_with(temporary_prefix(family).as_str())
 }
 
-/// Reports whether a set of this name belongs to Calico in that family; other sets are never changed.
+/// Reports whether a set of this name belongs to Calico in that family; other sets are never
+/// changed.
 #[must_use]
 pub fn is_owned(name: &IpSetName, family: Family) -> bool {
     owned_prefixes(family).iter().any(|prefix| name.as_str().starts_with(prefix))

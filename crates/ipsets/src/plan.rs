@@ -15,12 +15,15 @@ use crate::list::ListError;
 #[must_use = "a plan does nothing until it is carried out"]
 #[non_exhaustive]
 pub enum Plan {
-    /// Run `ipset list` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output): names, headers and
-    /// members of all sets, including those of other programs and of the other family.
+    /// Run `ipset list` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output):
+    /// names, headers and members of all sets, including those of other programs and of the other
+    /// family.
     ListAll,
-    /// Run `ipset list -name` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output).
+    /// Run `ipset list -name` and pass its output to
+    /// [`IpSets::on_output`](crate::IpSets::on_output).
     ListNames,
-    /// Run `ipset list NAME` and pass its output to [`IpSets::on_output`](crate::IpSets::on_output).
+    /// Run `ipset list NAME` and pass its output to
+    /// [`IpSets::on_output`](crate::IpSets::on_output).
     List(IpSetName),
     /// Run `ipset restore` with this text as its input.
     Restore(String),
@@ -111,7 +114,8 @@ pub struct Report {
     pub failures: Vec<SetFailure>,
     /// Failure to list the names of the sets, after several attempts.
     pub listing: Option<CommandFailure>,
-    /// True if sets are still to be destroyed or re-read; request the next plan soon (Felix: within 100 ms).
+    /// True if sets are still to be destroyed or re-read; request the next plan soon (Felix: within
+    /// 100 ms).
     pub more: bool,
     /// Number of destroyed sets.
     pub destroyed: usize,
@@ -161,7 +165,8 @@ pub enum SetError {
         #[source]
         failure: CommandFailure,
     },
-    /// There are more members than the maximum; the kernel holds that maximum. Raise `MaxIpsetSize`.
+    /// There are more members than the maximum; the kernel holds that maximum. Raise
+    /// `MaxIpsetSize`.
     #[error("{members} members, but no more than {max_elements} fit in (MaxIpsetSize)")]
     TooManyMembers {
         /// The number of members.

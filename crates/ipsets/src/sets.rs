@@ -51,7 +51,8 @@ pub enum UpdateError {
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "made to be filled in, with ..Default")]
 pub struct Config {
-    /// Maximum duration of a listing of all sets with members; above it, a background resync reads them one by one.
+    /// Maximum duration of a listing of all sets with members; above it, a background resync reads
+    /// them one by one.
     pub list_all_limit: Duration,
     /// Time in a round for background reads of sets that are probably in sync; at least one set is
     /// read.
@@ -283,7 +284,8 @@ impl IpSets {
         self.to_destroy.len() + self.not_destroyed.len()
     }
 
-    /// Iterates over the desired sets with more members than the maximum, of which the kernel holds only a part.
+    /// Iterates over the desired sets with more members than the maximum, of which the kernel holds
+    /// only a part.
     pub fn overfull(&self) -> impl Iterator<Item = &IpSetId> {
         // Not from `self.overfull`, which omits sets that are being read.
         self.sets.values().filter(|state| state.is_overfull()).map(|state| &state.id)
@@ -390,8 +392,8 @@ impl IpSets {
         Ok(())
     }
 
-    /// Requests a resync with the kernel. Of several requests before the next plan the most extensive
-    /// counts.
+    /// Requests a resync with the kernel. Of several requests before the next plan the most
+    /// extensive counts.
     pub fn queue_resync(&mut self, resync: Resync) {
         self.progress.want_listing(resync.into());
     }

@@ -261,7 +261,8 @@ impl Members {
         })
     }
 
-    /// Calls `line` for up to `limit` missing members and files them as added. Returns the number of members.
+    /// Calls `line` for up to `limit` missing members and files them as added. Returns the number
+    /// of members.
     pub(crate) fn drain_missing(&mut self, limit: usize, mut line: impl FnMut(&dyn Display)) -> usize {
         with_tracker!(self, tracker => {
             let taken = tracker.take_missing(limit);

@@ -103,8 +103,8 @@ impl RestoreText {
         self.room = self.room.saturating_sub(deleted);
     }
 
-    /// Adds up to `limit` members within the maximum. The lines have no `--exist`, because an "already added"
-    /// error shows that the kernel differs from the observed state.
+    /// Adds up to `limit` members within the maximum. The lines have no `--exist`, because an
+    /// "already added" error shows that the kernel differs from the observed state.
     fn add_members(&mut self, name: &IpSetName, state: &mut SetState, spec: &SetSpec, limit: usize) -> usize {
         let free = spec.max_elements().saturating_sub(state.members.in_sync_len());
         let text = &mut self.text;

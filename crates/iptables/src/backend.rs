@@ -64,8 +64,9 @@ pub struct BackendProbe<'a> {
 /// more rules, legacy if both have as many.
 ///
 /// This is the method of `kubernetes-sigs/iptables-wrappers`, as in
-/// `felix/environment/feature_detect_linux.go`, except on a machine without any rules. There it is the
-/// implementation of the plain `iptables`, which other programs will use; legacy if it is unknown.
+/// `felix/environment/feature_detect_linux.go`, except on a machine without any rules. There it is
+/// the implementation of the plain `iptables`, which other programs will use; legacy if it is
+/// unknown.
 #[must_use]
 pub fn detect_backend(probe: &BackendProbe<'_>) -> Backend {
     if probe.nft_mangle.iter().any(|output| has_kubelet_hint(output)) {
@@ -160,8 +161,8 @@ pub struct SweepFacts {
 /// Returns the implementation to sweep for rules of an earlier run with another `IptablesBackend`,
 /// while `active` is in use.
 ///
-/// Without the specific programs, a sweep would fall back to the general ones and change the tables in
-/// use. Listing legacy tables must not load their modules (`legacyIPTablesCleanupTables` in
+/// Without the specific programs, a sweep would fall back to the general ones and change the tables
+/// in use. Listing legacy tables must not load their modules (`legacyIPTablesCleanupTables` in
 /// `felix/dataplane/linux/int_dataplane.go`).
 #[must_use]
 pub fn backend_to_sweep(active: Backend, facts: SweepFacts) -> Option<Backend> {

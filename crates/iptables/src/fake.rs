@@ -215,8 +215,8 @@ impl FakeKernel {
         Some(self.tables.get(&table)?.chain(chain)?.rules.iter().map(ToString::to_string).collect())
     }
 
-    /// Returns a number for each rule of a chain. A rule keeps its number, as it would keep its packet
-    /// counters, until it is written again.
+    /// Returns a number for each rule of a chain. A rule keeps its number, as it would keep its
+    /// packet counters, until it is written again.
     #[must_use]
     pub fn rule_ids(&self, table: Table, chain: &str) -> Vec<u64> {
         let chain = self.tables.get(&table).and_then(|table| table.chain(chain));

@@ -1,4 +1,5 @@
-//! iptables: chains of typed rules, their exact text and hashes, and a reconciler for kernel tables.
+//! iptables: chains of typed rules, their exact text and hashes, and a reconciler for kernel
+//! tables.
 //!
 //! The crate runs no program and reads no clock; the caller passes the text to `iptables-restore`.
 //! A rule is data: matches and an action, which can be evaluated as well as printed. The types

@@ -464,7 +464,8 @@ impl Reconciler {
             && !self.desired.hooks.values().any(|hook| hook.targets().contains(&name))
     }
 
-    /// Returns the hooks that are out of sync, and chains of other programs with stray rules of ours.
+    /// Returns the hooks that are out of sync, and chains of other programs with stray rules of
+    /// ours.
     fn misplaced_hooks(&self) -> impl Iterator<Item = (ChainName, Cow<'_, Hook>, Cow<'_, HookedChain>)> {
         let names: BTreeSet<ChainName> =
             self.desired.hooks.keys().chain(self.kernel.observed.keys()).copied().collect();

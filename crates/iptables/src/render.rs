@@ -107,8 +107,8 @@ impl RenderedChain {
         self.lines.get(index).map(|line| line.hash)
     }
 
-    /// Returns the comments, matches and action of the rule with this index, that is all text after the hash
-    /// comment. Empty beyond the last rule.
+    /// Returns the comments, matches and action of the rule with this index, that is all text after
+    /// the hash comment. Empty beyond the last rule.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the renderer notes where it ends each line")]
     pub fn rest(&self, index: usize) -> &str {
@@ -124,8 +124,8 @@ impl RenderedChain {
         self.targets.iter().copied()
     }
 
-    /// Writes the line that appends the rule: `-A CHAIN …`, without a line end. This and the following functions write
-    /// nothing for an index beyond the last rule.
+    /// Writes the line that appends the rule: `-A CHAIN …`, without a line end. This and the
+    /// following functions write nothing for an index beyond the last rule.
     pub fn write_append(&self, index: usize, out: &mut String) {
         self.write_line(index, "-A", None, out);
     }
@@ -171,7 +171,8 @@ impl RenderedChain {
     }
 }
 
-/// Hashes rules as they stand in `iptables-restore` input, with `HASH` in the place of the hash comment.
+/// Hashes rules as they stand in `iptables-restore` input, with `HASH` in the place of the hash
+/// comment.
 #[derive(Debug, Clone)]
 pub(crate) struct TextHasher<'a> {
     name: &'a str,

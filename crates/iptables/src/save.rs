@@ -31,7 +31,8 @@ pub fn is_own_chain(name: &str) -> bool {
 pub enum RuleTag {
     /// Ours, with a hash comment.
     Ours(RuleHash),
-    /// Ours, but written by a Felix without hashes, or with an invalid hash: it can only be removed.
+    /// Ours, but written by a Felix without hashes, or with an invalid hash: it can only be
+    /// removed.
     Stale,
     /// Of another program.
     Foreign,

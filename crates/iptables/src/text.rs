@@ -1,7 +1,7 @@
 //! Text of a rule for `iptables-restore`.
 //!
-//! The text is the input of rule hashes: a change of any byte makes every running node rewrite its rules once
-//! (`felix/iptables/match_builder.go`, `felix/iptables/actions.go`).
+//! The text is the input of rule hashes: a change of any byte makes every running node rewrite its
+//! rules once (`felix/iptables/match_builder.go`, `felix/iptables/actions.go`).
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -75,7 +75,8 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
         Match::OutInterface(pattern) => write!(out, "--out-interface {pattern}"),
         Match::InBridgePort(port) => write!(out, "-m physdev --physdev-in {port}"),
         Match::Bridged => out.write_str("-m physdev --physdev-is-bridged"),
-        // iptables has no such match: the chain is refused, and a stand-in that drops takes its place.
+        // iptables has no such match: the chain is refused, and a stand-in that drops takes its
+        // place.
         Match::ArpReply(of) => write!(out, "--arp-reply {of}"),
         Match::ReversePathFails => out.write_str("-m rpfilter --invert --validmark"),
         Match::LocalAddress { side, limit_to_out_interface, negated } => {
@@ -91,7 +92,8 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             write!(out, "-m set {}--match-set {set} {side}", not(*negated))?;
             if *with_port { write!(out, ",{side}") } else { Ok(()) }
         }
-        // iptables has no such match: the chain is refused, and a stand-in that drops takes its place.
+        // iptables has no such match: the chain is refused, and a stand-in that drops takes its
+        // place.
         Match::AnyOf { .. } => out.write_str("-m set --match-set cali-unknown src"),
         Match::Ports { side, ports, negated } => {
             write!(out, "-m multiport {}--{}-ports {ports}", not(*negated), long(*side))
@@ -174,7 +176,8 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             limit.rate(),
             limit.burst(),
         ),
-        // iptables has no such action: the chain is refused, and a stand-in that drops takes its place.
+        // iptables has no such action: the chain is refused, and a stand-in that drops takes its
+        // place.
         Action::DropAboveRate(_)
         | Action::Dispatch { .. }
         | Action::OffloadFlow

@@ -1,4 +1,5 @@
-//! Tests of the reconciler against a kernel in memory with failing programs, concurrent writers, and restarts.
+//! Tests of the reconciler against a kernel in memory with failing programs, concurrent writers,
+//! and restarts.
 
 use std::time::Duration;
 

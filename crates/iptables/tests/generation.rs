@@ -109,7 +109,8 @@ fn a_failed_write_is_followed_by_a_read() {
     assert_eq!(saves_within(&mut lab, HOUR), 0);
 }
 
-/// The kernel does not count a transaction that changes nothing; if one may be among ours, the count is unusable.
+/// The kernel does not count a transaction that changes nothing; if one may be among ours, the
+/// count is unusable.
 #[test]
 fn transactions_that_may_change_nothing_prove_nothing() {
     let mut lab = Lab::programmed(Backend::Nft, 3);

@@ -1,5 +1,5 @@
-//! The reconciler against real kernels: each test has separate network namespaces and runs with both
-//! implementations of iptables.
+//! The reconciler against real kernels: each test has separate network namespaces and runs with
+//! both implementations of iptables.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
 use std::net::UdpSocket;

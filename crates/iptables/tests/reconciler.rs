@@ -371,7 +371,8 @@ fn one_more_endpoint_among_very_many_is_a_small_change() {
     let before = lab.reconciler.stats().lines_executed;
     describe(&mut lab.reconciler, 100);
     lab.apply();
-    // Two chains declared and four rules in them; two rules of the dispatch chain; and the transaction.
+    // Two chains declared and four rules in them; two rules of the dispatch chain; and the
+    // transaction.
     assert_eq!(lab.reconciler.stats().lines_executed - before, 2 + 4 + 2 + 2);
 }
 

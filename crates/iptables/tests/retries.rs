@@ -12,7 +12,8 @@ use support::{BACKENDS, FILTER, Lab, chain, describe, expected, jump, mark, name
 mod support;
 
 const BAD: &str = "--mark 0x800/0x800";
-/// Maximum pause between two attempts, and so the maximum time that an accepted chain stays replaced.
+/// Maximum pause between two attempts, and so the maximum time that an accepted chain stays
+/// replaced.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// A table in which one chain is refused.

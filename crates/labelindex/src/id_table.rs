@@ -5,7 +5,8 @@ use std::hash::Hash;
 use ahash::RandomState;
 use hashbrown::HashTable;
 
-/// Hash table of ids whose keys lie elsewhere. The hash is stored beside the id, so that growing reads no key.
+/// Hash table of ids whose keys lie elsewhere. The hash is stored beside the id, so that growing
+/// reads no key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdTable(HashTable<(u32, u32)>);
 
@@ -48,10 +49,10 @@ impl IdTable {
     }
 
     /// Removes an id once; keeps no memory once nothing is left.
-    #[expect(clippy::expect_used, reason = "as with any index: an id that is not there is a mistake of this crate")]
+    #[expect(clippy::expect_used, reason = "as with any index: an unknown id is a bug of this crate")]
     pub(crate) fn remove(&mut self, hash: u32, id: u32) {
         let entry = self.0.find_entry(spread(hash), |&entry| entry == (hash, id));
-        entry.expect("ids leave that were entered").remove();
+        entry.expect("ids that are removed were inserted").remove();
         if self.0.is_empty() {
             *self = Self::default();
         }

@@ -1,4 +1,5 @@
-//! Events for pairs of an item and a selector that start or stop to match, for callers that ask for them.
+//! Events for pairs of an item and a selector that start or stop to match, for callers that ask for
+//! them.
 //!
 //! The emitted state is kept by match set, not by pair: the match set of each item, and the keys of
 //! each match set. Match sets never change, so all items that change from one set to another share

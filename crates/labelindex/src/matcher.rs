@@ -75,7 +75,8 @@ pub(crate) struct Matcher {
     pub(crate) selectors: Selectors,
     pub(crate) items: SideTable<ItemId, ItemPlacement>,
     pub(crate) item_count: usize,
-    /// Groups that must be matched against the filed selectors: new ones, and those with changed parents.
+    /// Groups that must be matched against the filed selectors: new ones, and those with changed
+    /// parents.
     pub(crate) waiting: Vec<GroupId>,
     /// Groups that were removed since the owner last took this list.
     pub(crate) freed: Vec<GroupId>,

@@ -1,4 +1,5 @@
-//! Established connections as `/proc/net/tcp` and `/proc/net/tcp6` list them (`Documentation/networking/proc_net_tcp.rst`).
+//! Established connections as `/proc/net/tcp` and `/proc/net/tcp6` list them
+//! (`Documentation/networking/proc_net_tcp.rst`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

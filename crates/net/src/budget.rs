@@ -66,7 +66,8 @@ impl<K: Copy + Ord> Ledger<K> {
         self.budget
     }
 
-    /// Replaces the bounds. Returns the tables that exceed the bound of a group, and those that were refused.
+    /// Replaces the bounds. Returns the tables that exceed the bound of a group, and those that
+    /// were refused.
     pub fn set_budget(&mut self, budget: Budget) -> Vec<K> {
         self.budget = budget;
         let concerns = |holder: &Holder| holder.refused.is_some() || holder.bytes > budget.group;

@@ -71,8 +71,8 @@ impl PartialEq for Cause {
 
 impl Eq for Cause {}
 
-/// Returns the text of an error and of its causes, as `a: b: c`. It leaves out causes that an error repeats in its own text, as
-/// some of other libraries do.
+/// Returns the text of an error and of its causes, as `a: b: c`. It leaves out causes that an error
+/// repeats in its own text, as some of other libraries do.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     successors(error.source(), |&cause| cause.source()).fold(error.to_string(), |text, cause| {

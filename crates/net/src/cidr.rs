@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use crate::Family;
 
-/// A network in CIDR notation, packed into 17 bytes without padding. Host bits are kept as given; see [`Cidr::masked`].
+/// A network in CIDR notation, packed into 17 bytes without padding. Host bits are kept as given;
+/// see [`Cidr::masked`].
 ///
 /// IPv4 addresses occupy the first four bytes. Ordered by family, address, then prefix length.
 ///
@@ -213,8 +214,9 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
 impl FromStr for Cidr {
     type Err = CidrParseError;
 
-    /// Accepts `address` and `address/length`, length in plain decimal. An IPv4-mapped address or network is IPv4, as Go's
-    /// `net.ParseIP` and `net.IPNet` have it; a shorter prefix than the 96 bits of the mapping is an error.
+    /// Accepts `address` and `address/length`, length in plain decimal. An IPv4-mapped address or
+    /// network is IPv4, as Go's `net.ParseIP` and `net.IPNet` have it; a shorter prefix than the 96
+    /// bits of the mapping is an error.
     fn from_str(text: &str) -> Result<Self, CidrParseError> {
         let error = || CidrParseError { text: text.into() };
         match text.split_once('/') {

@@ -3,14 +3,15 @@
 use crate::InlineText;
 
 crate::text_id!(
-    /// The identity of an IP set, the same for both families and of any length, such as `s:…` for a selector, `n:…` for a
-    /// named port, `svc:…` and `svcnoport:…` for a service (`felix/calc/rule_scanner.go`). In the kernel it has an
-    /// [`IpSetName`] for each family.
+    /// The identity of an IP set, the same for both families and of any length, such as `s:…` for a
+    /// selector, `n:…` for a named port, `svc:…` and `svcnoport:…` for a service
+    /// (`felix/calc/rule_scanner.go`). In the kernel it has an [`IpSetName`] for each family.
     IpSetId
 );
 
 crate::word_name!(
-    /// The name of an IP set in the kernel: at most 31 bytes (`IPSET_MAXNAMELEN` with its terminator).
+    /// The name of an IP set in the kernel: at most 31 bytes (`IPSET_MAXNAMELEN` with its
+    /// terminator).
     ///
     /// `#` is rejected, because a comment begins with it in some of the texts that name sets.
     ///

@@ -1,7 +1,8 @@
 //! Types for names: any text for names given by others, checked words for names that are written to
 //! the kernel.
 
-/// A name that the kernel, or the text that `iptables-restore` and `ipset restore` read, would not take.
+/// A name that the kernel, or the text that `iptables-restore` and `ipset restore` read, would not
+/// take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} name {name:?} must be 1 to {max} printable ASCII characters that need no quoting")]
 pub struct InvalidName {

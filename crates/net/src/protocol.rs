@@ -62,7 +62,8 @@ impl NamedProtocol {
     }
 }
 
-/// An IP protocol, by name or by number. The two forms are distinct: they render and match differently.
+/// An IP protocol, by name or by number. The two forms are distinct: they render and match
+/// differently.
 ///
 /// ```
 /// use tortie_net::Protocol;

@@ -110,7 +110,8 @@ impl Rule {
         Self { matches, action: Some(action), ..Self::default() }
     }
 
-    /// Returns the rule with one more comment. An empty comment is omitted, because `iptables` refuses it.
+    /// Returns the rule with one more comment. An empty comment is omitted, because `iptables`
+    /// refuses it.
     #[must_use]
     pub fn comment(mut self, text: impl Into<Cow<'static, str>>) -> Self {
         self.add_comment(text);
@@ -182,14 +183,16 @@ impl Deref for Comments {
 /// The source of a rule, for diagnostics and for the attribution of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// Object for which the rule was made: `Kind/namespace/name`, or `Kind/name` if it has no namespace.
+    /// Object for which the rule was made: `Kind/namespace/name`, or `Kind/name` if it has no
+    /// namespace.
     pub owner: Arc<str>,
     /// Index of the part of the object, counted from 0.
     pub part: Option<u32>,
 }
 
 impl Origin {
-    /// Returns the namespace of the owner, or the one that a profile stands for; empty if there is none.
+    /// Returns the namespace of the owner, or the one that a profile stands for; empty if there is
+    /// none.
     #[must_use]
     pub fn namespace(&self) -> &str {
         let mut words = self.owner.split('/');

@@ -1,6 +1,7 @@
 //! Desired, observed and pending state over keyed values.
 //!
-//! For drivers that write only the difference and learn of failures; not for comparing two maps once.
+//! For drivers that write only the difference and learn of failures; not for comparing two maps
+//! once.
 //!
 //! A driver that keeps state outside the process (IP set members, routes, …) equal to a desired
 //! state needs three answers: the desired values, the present values, and the remaining writes.

@@ -26,7 +26,8 @@ struct Node {
 }
 
 impl ChainGraph {
-    /// Returns a graph without chains. Jumps to chains for which `is_ours` is false do not count as references.
+    /// Returns a graph without chains. Jumps to chains for which `is_ours` is false do not count as
+    /// references.
     #[must_use]
     pub const fn new(is_ours: fn(ChainName) -> bool) -> Self {
         Self { is_ours, nodes: BTreeMap::new(), changed: BTreeSet::new() }

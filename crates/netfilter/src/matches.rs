@@ -28,12 +28,14 @@ pub enum Match {
     NotInInterface(InterfacePattern),
     /// The outgoing interface.
     OutInterface(InterfacePattern),
-    /// The incoming port of a bridge; known to netfilter only for packets that `br_netfilter` passes to it.
+    /// The incoming port of a bridge; known to netfilter only for packets that `br_netfilter`
+    /// passes to it.
     InBridgePort(InterfaceName),
     /// The packet is bridged from one port to another; known to netfilter only for packets that
     /// `br_netfilter` passes to it.
     Bridged,
-    /// The packet is an ARP reply for this address; only in tables of ARP packets, which iptables does not have.
+    /// The packet is an ARP reply for this address; only in tables of ARP packets, which iptables
+    /// does not have.
     ArpReply(Ipv4Addr),
     /// The reverse path filter (RFC 3704) rejects the source address.
     ReversePathFails,

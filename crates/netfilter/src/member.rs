@@ -41,8 +41,8 @@ pub enum MemberError {
     ZeroPrefix(Member),
 }
 
-/// A network as a member of a set: host bits are clear, so that equal networks are equal members. A single address is a
-/// network of full length.
+/// A network as a member of a set: host bits are clear, so that equal networks are equal members. A
+/// single address is a network of full length.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NetMember(Cidr);
 
@@ -153,7 +153,8 @@ impl Member {
     }
 
     /// Reads a member as datastores and `ipset list` write it: `10.0.0.1`, `10.0.0.0/8` (for
-    /// `hash:ip` the length is dropped), `10.0.0.1,tcp:80`, `10.0.0.0/8,10.1.0.0/16`, `80`, `v4,80`.
+    /// `hash:ip` the length is dropped), `10.0.0.1,tcp:80`, `10.0.0.0/8,10.1.0.0/16`, `80`,
+    /// `v4,80`.
     ///
     /// `None` is a member of the other family.
     ///

@@ -63,7 +63,8 @@ pub enum ChainProblem {
         /// Number of refused attempts.
         attempts: u32,
     },
-    /// The layout of this chain exceeds the memory budget for tables. The chain is in force with its rules in sequence.
+    /// The layout of this chain exceeds the memory budget for tables. The chain is in force with
+    /// its rules in sequence.
     #[error(
         "the layout of chain {chain} exceeds the table budget of {limit} bytes; its rules are evaluated in sequence"
     )]
@@ -82,7 +83,8 @@ pub enum ChainProblem {
         #[source]
         error: Refusal,
     },
-    /// A chain was defined under a name that is not ours, or a hook was set in a chain of ours. It is ignored.
+    /// A chain was defined under a name that is not ours, or a hook was set in a chain of ours. It
+    /// is ignored.
     #[error("chain {chain} is ignored: it is not ours to define, or not one to hook into")]
     WrongOwner {
         /// The chain.

@@ -11,7 +11,8 @@ const fn main_prefix(family: Family) -> &'static str {
     }
 }
 
-/// The name under which rules refer to the set `id`: `cali40` or `cali60`, then the id, cut at 31 bytes.
+/// The name under which rules refer to the set `id`: `cali40` or `cali60`, then the id, cut at 31
+/// bytes.
 ///
 /// ```
 /// use tortie_netfilter::{Family, IpSetId, ip_set_name};

@@ -116,7 +116,8 @@ impl ConntrackState {
 pub enum Net {
     /// An address without a length.
     Address(IpAddr),
-    /// `address/length`, of a single address as well.  Host bits are written as they are; the kernel masks them.
+    /// `address/length`, of a single address as well.  Host bits are written as they are; the
+    /// kernel masks them.
     Cidr(Cidr),
 }
 

@@ -21,8 +21,8 @@ pub(crate) use encode::{ANONYMOUS_SET, expressions as encode, write_verdict};
 /// Bytes in register order.
 pub type Bytes = SmallVec<[u8; 16]>;
 
-/// A part of a packet or of the kernel's data, in a register's numbering of the kernel: 1 to 4 have 16 bytes, those from 8
-/// on have 4 and share their space with these.
+/// A part of a packet or of the kernel's data, in a register's numbering of the kernel: 1 to 4 have
+/// 16 bytes, those from 8 on have 4 and share their space with these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Register(pub u32);
 

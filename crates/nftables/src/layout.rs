@@ -49,7 +49,8 @@ pub use hosts::{HostChanges, Hosts};
 use merging::{addresses, may_merge, merge_addresses, merge_ports};
 use naming::{map_name, skeleton};
 
-/// Minimum number of rules for a map: a packet meets two rules in their place, and one behind the map.
+/// Minimum number of rules for a map: a packet meets two rules in their place, and one behind the
+/// map.
 const MIN_DISPATCH: usize = 4;
 /// Minimum number of rules for a map of addresses, which costs memory, and work for each member.
 const MIN_BY_ADDRESS: usize = 8;
@@ -383,7 +384,8 @@ fn comes_back_with_a_mark(rule: &Rule) -> Option<bool> {
     })
 }
 
-/// The bits that the packet has when the rule returns; `None` if it does not return, or without a mark.
+/// The bits that the packet has when the rule returns; `None` if it does not return, or without a
+/// mark.
 fn returns_with(action: &Action) -> Option<MarkBits> {
     let Action::Several(actions) = action else { return None };
     let set = actions.iter().find_map(|action| match action {

@@ -15,9 +15,9 @@
 //! - **One refused chain does not block the rest.** The kernel reports the change that it refuses.
 //!   The chain is programmed without the refused openings, or a stand-in that drops takes its
 //!   place. The chain is reported as a problem and retried (`isolation.rs`).
-//! - **Isolate a chain only if it is the cause.** After a refusal, the table is read again before a chain is
-//!   isolated, since another process may have changed the table meanwhile. A lack of memory
-//!   isolates no chain; the kernel keeps its state until there is enough.
+//! - **Isolate a chain only if it is the cause.** After a refusal, the table is read again before a
+//!   chain is isolated, since another process may have changed the table meanwhile. A lack of
+//!   memory isolates no chain; the kernel keeps its state until there is enough.
 //! - **Take over after a restart, or from Felix.** Names, texts and hashes are Felix's, and the
 //!   state is read from the kernel: only differences are written.
 
@@ -70,7 +70,8 @@ pub struct TableConfig {
     pub refresh_interval: Option<Duration>,
     /// Layout of chains.
     pub layout: Layout,
-    /// Memory bounds on `Layout::Fast` besides the rules of policies: of one chain, and of all chains.
+    /// Memory bounds on `Layout::Fast` besides the rules of policies: of one chain, and of all
+    /// chains.
     pub budget: Budget,
 }
 
@@ -86,7 +87,8 @@ impl TableConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Plan {
-    /// Read the table with a [`SnapshotReader`](crate::wire::SnapshotReader), then call [`Table::on_read`].
+    /// Read the table with a [`SnapshotReader`](crate::wire::SnapshotReader), then call
+    /// [`Table::on_read`].
     Read,
     /// Commit this transaction, then call [`Table::on_committed`].
     Commit(Transaction),
@@ -254,9 +256,9 @@ enum Phase {
 /// Reconciles one table of one family.
 ///
 /// Describe the desired state with [`update_chain`](Self::update_chain),
-/// [`set_hook`](Self::set_hook), [`set_verdict`](Self::set_verdict) and [`replace_set`](Self::replace_set).
-/// Nothing is written until [`plan`](Self::plan) returns a step. Execute each step and report its
-/// result, until the plan is [`Plan::Done`].
+/// [`set_hook`](Self::set_hook), [`set_verdict`](Self::set_verdict) and
+/// [`replace_set`](Self::replace_set). Nothing is written until [`plan`](Self::plan) returns a
+/// step. Execute each step and report its result, until the plan is [`Plan::Done`].
 ///
 /// The table belongs to Tortie alone: all other objects in it are removed.
 #[derive(Debug)]
@@ -454,7 +456,8 @@ impl Table {
     /// Defines a set with these members of the table's family, and replaces an earlier definition.
     ///
     /// # Errors
-    /// If two ids have one name, or for members that a set of this type cannot have, which are left out.
+    /// If two ids have one name, or for members that a set of this type cannot have, which are left
+    /// out.
     pub fn replace_set(
         &mut self,
         id: &IpSetId,

@@ -71,7 +71,8 @@ const SET_DESC: u16 = 9;
 const SET_DESC_SIZE: u16 = 1;
 const SET_ID: u16 = 10;
 const SET_USERDATA: u16 = 13;
-/// By which `nft` shows names of interfaces: keys are in the order of the host (`NFTNL_UDATA_SET_KEYBYTEORDER`).
+/// By which `nft` shows names of interfaces: keys are in the order of the host
+/// (`NFTNL_UDATA_SET_KEYBYTEORDER`).
 const HOST_ORDER: [u8; 6] = {
     let [a, b, c, d] = 1_u32.to_ne_bytes();
     [0, 4, a, b, c, d]

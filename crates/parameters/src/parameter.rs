@@ -6,7 +6,8 @@
 pub struct Parameter {
     /// Name in configuration files; `FELIX_` before it makes the name of an environment variable.
     pub name: &'static str,
-    /// Type in the notation of Felix's struct tags, such as `oneof(Disabled,Strict)` or `int(1:3000)`.
+    /// Type in the notation of Felix's struct tags, such as `oneof(Disabled,Strict)` or
+    /// `int(1:3000)`.
     pub kind: &'static str,
     /// Default as a configuration file would have it; empty for none.
     pub default: &'static str,
@@ -33,7 +34,8 @@ pub enum Treatment {
     Connection(&'static str),
     /// It describes the cluster (`ClusterInformation`) and has no effect.
     Description,
-    /// The calculation reads it of every node, this one included. As this node's parameter it does nothing more.
+    /// The calculation reads it of every node, this one included. As this node's parameter it does
+    /// nothing more.
     OfNodes(&'static str),
     /// It does nothing, for this reason.
     NotUsed(&'static str),

@@ -86,7 +86,8 @@ impl<R: Read> FrameReader<R> {
         Ok(Some(&self.buffer))
     }
 
-    /// Reads `expected` bytes into the buffer, or fewer if the stream ends, and returns their number.
+    /// Reads `expected` bytes into the buffer, or fewer if the stream ends, and returns their
+    /// number.
     fn fill(&mut self, expected: u64) -> io::Result<u64> {
         self.buffer.clear();
         let got = self.stream.by_ref().take(expected).read_to_end(&mut self.buffer)?;

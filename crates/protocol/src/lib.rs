@@ -1,4 +1,5 @@
-//! Felix's dataplane protocol: the messages that a calculation engine and a dataplane driver exchange over two pipes.
+//! Felix's dataplane protocol: the messages that a calculation engine and a dataplane driver
+//! exchange over two pipes.
 //!
 //! - [`felix`] contains the messages, generated from `proto/felix.proto`, with Felix's names and
 //!   field numbers.

@@ -22,7 +22,8 @@ use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, PolicyGroup, Rend
 
 const ID: TableId = TableId::calico(Family::V4);
 
-/// A node with so many pods, on which so many policies select a pod each, and admit one client to one port.
+/// A node with so many pods, on which so many policies select a pod each, and admit one client to
+/// one port.
 #[derive(Clone, Copy)]
 struct Size {
     pods: usize,

@@ -21,8 +21,8 @@ pub struct RulesConfig {
     pub workloads: WorkloadDispatch,
     /// Mechanism that enforces policy.
     pub policy_backend: PolicyBackend,
-    /// With [`PolicyBackend::Programs`]: whether `filter` accepts packets of workloads that the programs
-    /// allow. Otherwise they go on to other rules.
+    /// With [`PolicyBackend::Programs`]: whether `filter` accepts packets of workloads that the
+    /// programs allow. Otherwise they go on to other rules.
     pub accepts_beside_programs: bool,
     /// Packet filter for which chains are rendered.
     pub packet_filter: PacketFilter,
@@ -42,7 +42,8 @@ pub struct RulesConfig {
     pub failsafe_inbound: Vec<FailsafePort>,
     /// Ports of connections from the host that policy cannot deny, `FailsafeOutboundHostPorts`.
     pub failsafe_outbound: Vec<FailsafePort>,
-    /// Whether packets that connection tracking finds invalid are denied, not `DisableConntrackInvalidCheck`.
+    /// Whether packets that connection tracking finds invalid are denied, not
+    /// `DisableConntrackInvalidCheck`.
     pub deny_invalid_conntrack: bool,
     /// IP-in-IP.
     pub ipip: TunnelConfig,
@@ -68,8 +69,8 @@ pub struct RulesConfig {
     pub flow_logs: bool,
     /// Masquerading of pools.
     pub nat: NatConfig,
-    /// The DSCP value of packets between workloads of an Istio ambient mesh, `IstioDSCPMark`, if `IstioAmbientMode` is
-    /// enabled.
+    /// The DSCP value of packets between workloads of an Istio ambient mesh, `IstioDSCPMark`, if
+    /// `IstioAmbientMode` is enabled.
     pub istio_dscp: Option<u8>,
 }
 
@@ -366,8 +367,8 @@ pub struct IpvsConfig {
 /// Format and rate of log actions in policies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogConfig {
-    /// `LogPrefix`, where `%t` is the tier, `%k` the kind, `%n` the name and `%p` the namespace and name; empty is
-    /// Felix's default.
+    /// `LogPrefix`, where `%t` is the tier, `%k` the kind, `%n` the name and `%p` the namespace and
+    /// name; empty is Felix's default.
     pub prefix: String,
     /// Maximum rate of log lines, `LogActionRateLimit`, with its burst, `LogActionRateLimitBurst`.
     pub limit: Option<(Rate, Option<u16>)>,
@@ -427,10 +428,11 @@ impl LogConfig {
 pub struct NatConfig {
     /// Source ports of masqueraded TCP and UDP connections, `NATPortRange`; any if `None`.
     pub ports: Option<PortRange>,
-    /// The source address, `NATOutgoingAddress`; the outgoing interface's if `None`, and for packets of the other
-    /// family.
+    /// The source address, `NATOutgoingAddress`; the outgoing interface's if `None`, and for
+    /// packets of the other family.
     pub address: Option<IpAddr>,
-    /// Whether packets to other nodes' addresses keep their source, `NATOutgoingExclusions=IPPoolsAndHostIPs`.
+    /// Whether packets to other nodes' addresses keep their source,
+    /// `NATOutgoingExclusions=IPPoolsAndHostIPs`.
     pub exclude_hosts: bool,
     /// Only packets that leave here, `IptablesNATOutgoingInterfaceFilter`; all if `None`.
     pub out_interface: Option<InterfacePattern>,

@@ -1,8 +1,8 @@
 //! From an interface to its endpoint's chain (`felix/rules/dispatch.go`).
 //!
-//! With hundreds of endpoints a flat list would cost every packet hundreds of comparisons, so the names are binned by
-//! the first character after their common prefix: one rule for each bin in the root chain, one for each name in the
-//! bin's own chain.
+//! With hundreds of endpoints a flat list would cost every packet hundreds of comparisons, so the
+//! names are binned by the first character after their common prefix: one rule for each bin in the
+//! root chain, one for each name in the bin's own chain.
 
 use tortie_model::{AdminState, Direction, HostInterface, QosControls};
 use tortie_netfilter::{
@@ -22,7 +22,8 @@ pub enum HostDispatch {
     Filter,
     /// `mangle` PREROUTING: pre-DNAT policy, from host endpoints only.
     MangleIngress,
-    /// `mangle` POSTROUTING: normal policy for the host's translated packets, to host endpoints only.
+    /// `mangle` POSTROUTING: normal policy for the host's translated packets, to host endpoints
+    /// only.
     MangleEgress,
     /// `raw`: untracked policy, both directions. An endpoint of all interfaces does not apply.
     Raw,
@@ -54,7 +55,8 @@ impl Renderer {
     /// Returns the dispatch chains of workloads. A packet of an unlisted interface with a workload
     /// prefix is denied. That protects workloads that are not programmed yet.
     ///
-    /// With nftables the interfaces are members of two maps ([`Renderer::workload_maps`]), and the chains are always the same.
+    /// With nftables the interfaces are members of two maps ([`Renderer::workload_maps`]), and the
+    /// chains are always the same.
     #[must_use]
     pub fn workload_dispatch(&self, interfaces: impl IntoIterator<Item = InterfaceName>) -> Vec<Chain> {
         if self.config().packet_filter.has_maps() {
@@ -268,7 +270,8 @@ impl Bins {
         for bin in self.names.chunk_by(|a, b| self.bin(a) == self.bin(b)) {
             match self.child(root, infix, bin) {
                 Some((child, prefix)) => {
-                    // A goto: nothing else in the root can match, so `end` is repeated in the child.
+                    // A goto: nothing else in the root can match, so `end` is repeated in the
+                    // child.
                     let below = bin.iter().map(exact).chain(end.iter().cloned()).collect();
                     chains.push(Chain::new(child, below));
                     rules.push(Rule::when(by_interface(side, prefix), Action::Goto(child)));

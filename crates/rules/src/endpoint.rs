@@ -317,7 +317,8 @@ impl Renderer {
     }
 }
 
-/// The limits of one direction, brought into the kernel's range: a limit that is not positive is none.
+/// The limits of one direction, brought into the kernel's range: a limit that is not positive is
+/// none.
 struct QosLimits {
     packet_rate: Option<PacketRate>,
     connections: Option<u32>,

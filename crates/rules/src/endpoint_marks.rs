@@ -1,4 +1,5 @@
-//! Numbers for endpoints, carried in the packet mark while IPVS forwards a packet (`felix/rules/epmark.go`).
+//! Numbers for endpoints, carried in the packet mark while IPVS forwards a packet
+//! (`felix/rules/epmark.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Groups of policies that always apply together.
 //!
-//! Policies with the same selector match the same endpoints, so a run of them gets one chain that all these endpoints
-//! share (`felix/rules/endpoints.go`, `felix/dataplane/linux/endpoint_mgr.go`).
+//! Policies with the same selector match the same endpoints, so a run of them gets one chain that
+//! all these endpoints share (`felix/rules/endpoints.go`, `felix/dataplane/linux/endpoint_mgr.go`).
 
 use std::sync::Arc;
 

@@ -47,7 +47,8 @@
 //!
 //! # From an endpoint to a table
 //!
-//! The desired state of a workload becomes the input of `iptables-restore` without the rest of the agent:
+//! The desired state of a workload becomes the input of `iptables-restore` without the rest of the
+//! agent:
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -167,8 +168,9 @@
 //!
 //! # Differences from Felix
 //!
-//! Texts, names and hashes are Felix's, so that a node can be taken over without rewriting its rules. The exceptions
-//! are deliberate, and each is counted in the tests that compare with recorded output:
+//! Texts, names and hashes are Felix's, so that a node can be taken over without rewriting its
+//! rules. The exceptions are deliberate, and each is counted in the tests that compare with
+//! recorded output:
 //!
 //! * From the third match block of alternatives on, the result of the second no longer counts for
 //!   the later ones.

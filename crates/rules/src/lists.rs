@@ -1,5 +1,5 @@
-//! Chains that list addresses: masquerading, floating addresses, service loops, foreign sources, DSCP values
-//! (`felix/rules/nat.go`, `felix/rules/dscp.go`).
+//! Chains that list addresses: masquerading, floating addresses, service loops, foreign sources,
+//! DSCP values (`felix/rules/nat.go`, `felix/rules/dscp.go`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

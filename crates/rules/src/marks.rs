@@ -6,13 +6,15 @@ use tortie_netfilter::MarkBits;
 /// (`felix/dataplane/driver.go`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Marks {
-    /// Policy accepted the packet. Carried from `raw` through `mangle` and `filter` to `mangle` POSTROUTING.
+    /// Policy accepted the packet. Carried from `raw` through `mangle` and `filter` to `mangle`
+    /// POSTROUTING.
     pub accept: MarkBits,
     /// A policy passed the packet on; the rest of its tier is skipped.
     pub pass: MarkBits,
     /// A deny rule matched; lives only between two rules.
     pub drop: MarkBits,
-    /// "All match blocks so far pass"; also "from a workload" in `raw` and "within the packet rate".
+    /// "All match blocks so far pass"; also "from a workload" in `raw` and "within the packet
+    /// rate".
     pub scratch0: MarkBits,
     /// "This match block passes".
     pub scratch1: MarkBits,

@@ -45,7 +45,8 @@ impl Label {
     /// Checks and wraps a label name.
     ///
     /// # Errors
-    /// [`ExprError::InvalidLabel`] if `name` is empty, too long or has a character that no selector can name.
+    /// [`ExprError::InvalidLabel`] if `name` is empty, too long or has a character that no selector
+    /// can name.
     pub fn new(name: &str) -> Result<Label, ExprError> {
         if Label::is_name(name) { Ok(Label(name.into())) } else { Err(ExprError::InvalidLabel { name: name.into() }) }
     }
@@ -162,14 +163,15 @@ impl fmt::Debug for ValueSet {
 
 /// A selector expression.
 ///
-/// [`Selector::parse`](crate::Selector::parse) makes these. Code that builds or rewrites one turns it
-/// into a selector with [`Selector::from_expr`](crate::Selector::from_expr). `Display` prints the
-/// canonical form.
+/// [`Selector::parse`](crate::Selector::parse) makes these. Code that builds or rewrites one turns
+/// it into a selector with [`Selector::from_expr`](crate::Selector::from_expr). `Display` prints
+/// the canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Expr {
     /// `all()`: always true.
     All,
-    /// `global()`: always true here; in a namespace selector it stands for objects without a namespace.
+    /// `global()`: always true here; in a namespace selector it stands for objects without a
+    /// namespace.
     Global,
     /// `has(label)`: the label is present.
     Has(Label),

@@ -7,10 +7,10 @@ use crate::expr::Expr;
 
 /// Conditions on single labels that are necessary for a selector to match.
 ///
-/// The facts are necessary, not sufficient: an object that breaks one is not matched, so an index can
-/// skip it without evaluating the selector (`LabelRestrictions` in
-/// `libcalico-go/lib/selector/parser/ast.go`, reproduced exactly). They borrow from the selector and
-/// are recomputed at each call of [`Selector::facts`](crate::Selector::facts).
+/// The facts are necessary, not sufficient: an object that breaks one is not matched, so an index
+/// can skip it without evaluating the selector (`LabelRestrictions` in
+/// `libcalico-go/lib/selector/parser/ast.go`, reproduced exactly). They borrow from the selector
+/// and are recomputed at each call of [`Selector::facts`](crate::Selector::facts).
 ///
 /// ```
 /// # use tortie_selector::Selector;

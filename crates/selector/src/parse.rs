@@ -343,7 +343,8 @@ fn expected_end(rest: &str) -> Fault {
     }
 }
 
-/// Finds the innermost parenthesis that is open at the end of `text`, which is well-formed otherwise.
+/// Finds the innermost parenthesis that is open at the end of `text`, which is well-formed
+/// otherwise.
 #[cold]
 fn unclosed_parenthesis(text: &str) -> Fault {
     let mut open = Vec::new();

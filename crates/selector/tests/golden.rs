@@ -30,7 +30,8 @@ fn valid_and_invalid_selectors_are_distinguished() {
             Selector::parse(input).map_err(|error| error.to_string()),
         );
         assert_eq!(Selector::validate(input), Selector::parse(input).map(drop), "{input:?}");
-        // White space around a selector may make it invalid, but does not keep it from being put in order.
+        // White space around a selector may make it invalid, but does not keep it from being put in
+        // order.
         let trimmed = input.trim();
         let normal = Selector::parse(trimmed).map_or(trimmed.to_owned(), |selector| selector.canonical().to_owned());
         assert_eq!(normal, str_of(&entry["normalise"]), "{input:?}");

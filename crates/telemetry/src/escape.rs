@@ -1,13 +1,14 @@
 //! Text of users for terminals and logs: without characters that move, hide or forge the text
 //! around it.
 //!
-//! Escapes have the form of JSON (`\n`, `\u001b`), so that JSON with escaped characters stays the same JSON.
+//! Escapes have the form of JSON (`\n`, `\u001b`), so that JSON with escaped characters stays the
+//! same JSON.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Escapes a text that is one line: control characters, line ends, marks that change the direction of text, and characters
-/// without width.
+/// Escapes a text that is one line: control characters, line ends, marks that change the direction
+/// of text, and characters without width.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
@@ -19,7 +20,8 @@ pub fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Escapes a text like [`text`], except for the sequences that colour it: users' own were escaped before the text was coloured.
+/// Escapes a text like [`text`], except for the sequences that colour it: users' own were escaped
+/// before the text was coloured.
 #[must_use]
 pub fn coloured(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t' | '\u{1b}'))
@@ -45,7 +47,8 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a character changes how others are shown. None lies beyond U+FFFF, so that four digits suffice.
+/// Whether a character changes how others are shown. None lies beyond U+FFFF, so that four digits
+/// suffice.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(

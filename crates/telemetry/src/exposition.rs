@@ -8,7 +8,8 @@ use tortie_datastore::Quantiles;
 
 use crate::http::Response;
 
-/// The quantiles that Felix's and Typha's summaries have (`libcalico-go/lib/prometheus/summary.go`).
+/// The quantiles that Felix's and Typha's summaries have
+/// (`libcalico-go/lib/prometheus/summary.go`).
 const QUANTILES: [(&str, f64); 3] = [("0.5", 0.5), ("0.9", 0.9), ("0.99", 0.99)];
 
 /// Upper bounds of the buckets of every histogram, in seconds.

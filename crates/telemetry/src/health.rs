@@ -115,12 +115,14 @@ impl Health {
         self.lock().entries.entry(reporter).or_insert_with(entry).timeout = timeout;
     }
 
-    /// Replaces the timeouts of these reporters, by name, now and whenever they are expected (`HealthTimeoutOverrides`).
+    /// Replaces the timeouts of these reporters, by name, now and whenever they are expected
+    /// (`HealthTimeoutOverrides`).
     pub fn override_timeouts(&self, overrides: BTreeMap<String, Duration>) {
         self.lock().overrides = overrides;
     }
 
-    /// Expects signs of life of a thread, none of which may be older than `timeout` unless the thread rests.
+    /// Expects signs of life of a thread, none of which may be older than `timeout` unless the
+    /// thread rests.
     #[must_use]
     pub fn pulse(&self, reporter: Reporter, timeout: Duration) -> Pulse {
         self.expect(reporter, timeout);
@@ -141,7 +143,8 @@ impl Health {
         }
     }
 
-    /// Lets the last report of `reporter` grow old until the next one, because it waits for a part that reports itself.
+    /// Lets the last report of `reporter` grow old until the next one, because it waits for a part
+    /// that reports itself.
     pub fn pause(&self, reporter: Reporter) {
         if let Some(entry) = self.lock().entries.get_mut(&reporter) {
             entry.paused = true;

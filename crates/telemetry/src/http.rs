@@ -128,7 +128,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // This ends the wait for a connection, and gives the address back at once even if a client is being answered.
+        // This ends the wait for a connection, and gives the address back at once even if a client
+        // is being answered.
         let _ = shutdown(&*self.listener, Shutdown::Both);
     }
 }

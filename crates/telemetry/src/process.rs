@@ -45,7 +45,8 @@ pub fn expose() -> String {
     e.finish()
 }
 
-/// The field of `/proc/self/stat` that has so many between itself and the program's name, in seconds.
+/// The field of `/proc/self/stat` that has so many between itself and the program's name, in
+/// seconds.
 fn seconds(stat: &str, index: usize) -> Option<f64> {
     // The name may hold spaces and brackets.
     let (_, fields) = stat.rsplit_once(')')?;

@@ -47,7 +47,8 @@ pub(super) fn grouped(mut command: Command) -> Command {
             template += &format!("  {literal}{name}{literal:#}{:gap$}{summary}\n", "");
         }
     }
-    command.help_template(template + "\n{options}{after-help}")
+    let about = command.get_about().map(|about| about.to_string().replace('\n', " ")).unwrap_or_default();
+    command.about(about).help_template(template + "\n{options}{after-help}")
 }
 
 /// Explains an error about a command that this build lacks; `None` for other errors.

@@ -32,7 +32,8 @@ pub(crate) fn leave_its_rules(node: &Namespace) -> Felix {
         for call in tables.as_object().unwrap().values().flat_map(|calls| calls.as_array().unwrap()) {
             let program = call["cmd"].as_str().unwrap().split(' ').next().unwrap();
             let lines = call["input_lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
-            // The recorded cluster has workloads with IPv4 addresses in the chains of both families.
+            // The recorded cluster has workloads with IPv4 addresses in the chains of both
+            // families.
             let lines = lines.filter(|line| version == "4" || !line.contains("10.0.0."));
             let input = lines.fold(String::new(), |mut text, line| {
                 writeln!(text, "{line}").unwrap();

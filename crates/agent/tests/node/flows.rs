@@ -272,7 +272,8 @@ tortie_lab::kernel_test! {
         assert!(String::from_utf8_lossy(&output.stderr).contains("FlowLogsLocalReporter=Enabled"), "{output:?}");
     }
 
-    /// Run with `cargo test --release -p tortie-agent --test node -- --ignored --nocapture a_thousand_connections_a_second`.
+    /// Run with `cargo test --release -p tortie-agent --test node -- --ignored --nocapture
+    /// a_thousand_connections_a_second`.
     #[ignore = "needs a release build on a quiet machine for half a minute; the others assert what is told"]
     fn a_thousand_connections_a_second() {
         const PER_SECOND: u32 = 1_000;

@@ -1,4 +1,5 @@
-//! Changes that would cut the connection of the administrator who makes them (`--confirm-host-changes`).
+//! Changes that would cut the connection of the administrator who makes them
+//! (`--confirm-host-changes`).
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;

@@ -32,7 +32,8 @@ fn tunnels_leave_less_for_workloads() {
     assert_eq!(configured.of_workloads(none), 1500);
 }
 
-/// Azure's network fragments packets of more than 1400 bytes, although its machines have an MTU of 1500.
+/// Azure's network fragments packets of more than 1400 bytes, although its machines have an MTU
+/// of 1500.
 #[test]
 fn wireguard_has_less_on_azure_if_hosts_are_encrypted() {
     let wireguard = |cluster: &str, hosts: &str, others: &[(&str, &str)]| {

@@ -32,7 +32,8 @@ pub struct FakeLinks {
     pub without_checksum_offload: BTreeSet<String>,
     /// Queueing disciplines, except the kernel's defaults.
     pub qdiscs: Vec<Qdisc>,
-    /// Targets of ingress filters that redirect packets, by the index of the interface; `None` for other filters.
+    /// Targets of ingress filters that redirect packets, by the index of the interface; `None` for
+    /// other filters.
     pub redirections: BTreeMap<u32, Vec<Option<u32>>>,
     pub(super) removed: BTreeSet<u32>,
     pub(super) next_index: u32,

@@ -1,4 +1,5 @@
-//! Addresses of nodes: all of them, and this one's (`ipset_hosts_mgr.go` and `hostip_mgr.go` in `felix/dataplane/linux`).
+//! Addresses of nodes: all of them, and this one's (`ipset_hosts_mgr.go` and `hostip_mgr.go` in
+//! `felix/dataplane/linux`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

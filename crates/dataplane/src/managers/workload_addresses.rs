@@ -30,8 +30,8 @@ use crate::sysctl_path::SysctlPath;
 /// up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LAST_PAUSE: Duration = Duration::from_secs(8);
-/// Pause between searches from which a missing address is reported as a problem; reached after about
-/// 4 s.
+/// Pause between searches from which a missing address is reported as a problem; reached after
+/// about 4 s.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Interval between checks of the places found.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);

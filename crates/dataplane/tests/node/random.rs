@@ -1,4 +1,5 @@
-//! Random histories: however a state came about, and whatever was interrupted on the way, the kernel ends up the same.
+//! Random histories: however a state came about, and whatever was interrupted on the way, the
+//! kernel ends up the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -35,8 +35,9 @@ pub struct Delta {
 /// Element of a linked list of changes: the changes since the previous breadcrumb, and a link to
 /// the next one (`typha/pkg/snapcache`).
 ///
-/// A breadcrumb is immutable. A client holds the breadcrumb that it was sent last, which keeps all newer ones alive; older
-/// ones are freed with their last client. The writer holds no reference to clients and never waits for one.
+/// A breadcrumb is immutable. A client holds the breadcrumb that it was sent last, which keeps all
+/// newer ones alive; older ones are freed with their last client. The writer holds no reference to
+/// clients and never waits for one.
 #[derive(Debug)]
 pub struct Breadcrumb {
     /// Its number. Consecutive breadcrumbs have consecutive numbers.

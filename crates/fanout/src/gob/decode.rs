@@ -60,7 +60,8 @@ impl Decoder {
     /// Returns the next value; `None` if more bytes are needed first.
     ///
     /// # Errors
-    /// [`GobError`] if the stream breaks a rule or a limit. It cannot be read on: all later calls give the same error.
+    /// [`GobError`] if the stream breaks a rule or a limit. It cannot be read on: all later calls
+    /// give the same error.
     pub fn read(&mut self) -> Result<Option<Value<'_>>, GobError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());

@@ -357,8 +357,8 @@ impl<'m, 't> Reader<'m, 't> {
         }
         // A name that is not UTF-8 matches no registered name.
         let name = std::str::from_utf8(name).unwrap_or("\u{fffd}");
-        // Go ends a message within a value only after a definition, whose id cannot come again. So a stream can force
-        // only a limited number of passes over the beginning of a value.
+        // Go ends a message within a value only after a definition, whose id cannot come again. So
+        // a stream can force only a limited number of passes over the beginning of a value.
         let id = loop {
             let id = self.int()?;
             if id >= 0 {

@@ -236,7 +236,8 @@ fn invalid_streams_are_refused() {
     assert!(matches!(error(&many, limits), GobError::Definition { .. }));
 }
 
-/// The shortest messages that continue a value: each ends behind the name of a type, where Go does not end one.
+/// The shortest messages that continue a value: each ends behind the name of a type, where Go does
+/// not end one.
 #[test]
 fn a_value_in_tiny_messages_is_not_parsed_again_and_again() {
     let mut schema = Schema::default();
@@ -305,7 +306,8 @@ fn definitions_within_a_value_force_a_limited_number_of_passes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Any bytes, and streams of Go with some bytes replaced: nothing panics, and how they arrive makes no difference.
+    /// Any bytes, and streams of Go with some bytes replaced: nothing panics, and how they arrive
+    /// makes no difference.
     #[test]
     fn damaged_streams(
         seed in 0..4usize,

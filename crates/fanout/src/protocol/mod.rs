@@ -1,9 +1,9 @@
 //! Protocol between servers and clients of the fan-out.
 //!
-//! A client that has connected, by TCP or TLS on top of it, sends [`MAGIC`] and then frames ([`frame`]); the server
-//! sends frames. The first byte of the magic begins neither TLS nor Go's gob encoding, so that one port can serve Typha's
-//! clients too. Each frame holds one message in protobuf's encoding: a [`ToServer`] or a [`ToClient`]. Unknown fields and
-//! messages are skipped.
+//! A client that has connected, by TCP or TLS on top of it, sends [`MAGIC`] and then frames
+//! ([`frame`]); the server sends frames. The first byte of the magic begins neither TLS nor Go's
+//! gob encoding, so that one port can serve Typha's clients too. Each frame holds one message in
+//! protobuf's encoding: a [`ToServer`] or a [`ToClient`]. Unknown fields and messages are skipped.
 //!
 //! 1. The client sends [`ClientHello`]. The server answers with [`ServerHello`], or with
 //!    [`Refusal`] and closes the connection.
@@ -174,7 +174,8 @@ pub struct WireEntry {
     /// Its path in the datastore.
     #[prost(string, tag = "1")]
     pub path: String,
-    /// Its value as Calico's datastore has it, mostly JSON; absent if the object does not exist any more.
+    /// Its value as Calico's datastore has it, mostly JSON; absent if the object does not exist any
+    /// more.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub value: Option<Bytes>,
     /// Its version in the datastore when it got this value; empty if that is unknown, or the client

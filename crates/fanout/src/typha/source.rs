@@ -239,8 +239,8 @@ struct Session<'s> {
     is_first: bool,
     /// Whether the snapshot is complete.
     synced: bool,
-    /// The time at which the snapshot counts as complete, and the latest such time; `None` before the server reports
-    /// that it is in sync.
+    /// The time at which the snapshot counts as complete, and the latest such time; `None` before
+    /// the server reports that it is in sync.
     settles: Option<(Instant, Instant)>,
 }
 
@@ -377,7 +377,8 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Reads the server's messages, answers those that need an answer, and passes the others to `sender`.
+/// Reads the server's messages, answers those that need an answer, and passes the others to
+/// `sender`.
 async fn read(
     mut stream: BoxStream,
     hello: ClientHello,

@@ -18,7 +18,8 @@ pub struct GoTime {
 }
 
 impl GoTime {
-    /// Returns a time in UTC: 1970 for an earlier time, the last one of Go's range for a later time.
+    /// Returns a time in UTC: 1970 for an earlier time, the last one of Go's range for a later
+    /// time.
     #[must_use]
     pub fn utc(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

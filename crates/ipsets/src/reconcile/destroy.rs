@@ -17,9 +17,9 @@ const LONGEST_COMMAND: Duration = Duration::from_millis(50);
 const REFUSALS_PER_ROUND: u32 = 8;
 
 impl IpSets {
-    /// Returns the next operation that destroys sets that are no longer desired. After all rules are
-    /// written, the caller executes plans until [`Plan::Done`]. Each such round destroys a limited number of sets;
-    /// [`Report::more`] is true if another round is needed.
+    /// Returns the next operation that destroys sets that are no longer desired. After all rules
+    /// are written, the caller executes plans until [`Plan::Done`]. Each such round destroys a
+    /// limited number of sets; [`Report::more`] is true if another round is needed.
     ///
     /// A set that is still in use is retried only after the next listing.
     pub fn plan_deletions(&mut self, now: Duration) -> Plan {

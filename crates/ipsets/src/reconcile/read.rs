@@ -29,7 +29,8 @@ impl IpSets {
             Reason::Full => true,
         };
         if reason == Reason::Background && !at_once && !all_failed {
-            // The machine may only have been busy: some resyncs later, all sets are listed at once again.
+            // The machine may only have been busy: some resyncs later, all sets are listed at once
+            // again.
             self.progress.all_took /= 2;
         }
         if !at_once || all_failed {
@@ -151,7 +152,8 @@ impl IpSets {
         self.sets_listed(reason, listed, &read);
     }
 
-    /// Takes the names of all sets (`listed`), and of those among them that were `read` with their members.
+    /// Takes the names of all sets (`listed`), and of those among them that were `read` with their
+    /// members.
     fn sets_listed(&mut self, reason: Reason, listed: &BTreeSet<IpSetName>, read: &BTreeSet<IpSetName>) {
         if self.progress.listing == Some(reason) {
             self.progress.listing = None;

@@ -163,9 +163,9 @@ impl Reconciler {
         declared.iter().for_each(|name| out.declare(*name));
     }
 
-    /// Reports whether a chain is changed rule by rule instead of being emptied and refilled. The latter is needed
-    /// for iptables-nft before 1.8.3, which miscounts from the second replacement on
-    /// (<https://bugzilla.netfilter.org/show_bug.cgi?id=1348>).
+    /// Reports whether a chain is changed rule by rule instead of being emptied and refilled. The
+    /// latter is needed for iptables-nft before 1.8.3, which miscounts from the second replacement
+    /// on (<https://bugzilla.netfilter.org/show_bug.cgi?id=1348>).
     fn writes_deltas(&self, write: &ChainWrite<'_>) -> bool {
         self.config.backend == Backend::Legacy && write.observed.is_some()
     }

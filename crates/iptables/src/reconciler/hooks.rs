@@ -94,8 +94,8 @@ impl Hook {
 
     /// Writes the lines that bring `observed` in sync and leave rules of other programs unchanged.
     ///
-    /// All rules of ours are removed and added again. They are removed by value, because a number may
-    /// mean another rule by the time it is used; `by_number` is for the case that this fails.
+    /// All rules of ours are removed and added again. They are removed by value, because a number
+    /// may mean another rule by the time it is used; `by_number` is for the case that this fails.
     pub(super) fn write(&self, observed: &HookedChain, mode: InsertMode, by_number: bool, out: &mut RestoreText) {
         let chain = self.chain;
         // Numbers first and from the end, so that each is still valid when it is used.

@@ -392,7 +392,8 @@ impl Reconciler {
         }
     }
 
-    /// Begins the retry of all items that are due, together at first. Returns whether there are any.
+    /// Begins the retry of all items that are due, together at first. Returns whether there are
+    /// any.
     pub(super) fn begin_retries(&mut self, now: Duration) -> bool {
         let mut due = Vec::new();
         for (item, entry) in self.faults.quarantine.iter_mut().filter(|(_, entry)| entry.retry_at <= now) {

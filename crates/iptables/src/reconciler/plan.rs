@@ -40,7 +40,8 @@ pub enum Plan {
         /// Time from now until the next plan should be requested even without changes; never if
         /// `None`.
         recheck_after: Option<Duration>,
-        /// Number of [`Reconciler::problems`]. Above 0, some chains are out of sync or replaced by stand-ins.
+        /// Number of [`Reconciler::problems`]. Above 0, some chains are out of sync or replaced by
+        /// stand-ins.
         problems: usize,
     },
     /// The table cannot be brought in sync; the kernel keeps its state. The caller may end the
@@ -363,8 +364,8 @@ impl Reconciler {
         Some(TableError::Undefined { table, family, chain })
     }
 
-    /// Reports whether rules of ours have to be removed by value whose text is not known, because they
-    /// were written and not read since.
+    /// Reports whether rules of ours have to be removed by value whose text is not known, because
+    /// they were written and not read since.
     fn hook_texts_unknown(&self) -> bool {
         self.kernel.hook_texts_stale && self.misplaced_hooks().next().is_some()
     }

@@ -40,8 +40,8 @@ impl Search {
         self.left_out = Some(left_out);
     }
 
-    /// Returns the openings that the next version to try lacks; `None` at the end of the search. The
-    /// caller reports the outcome before it requests the next version.
+    /// Returns the openings that the next version to try lacks; `None` at the end of the search.
+    /// The caller reports the outcome before it requests the next version.
     pub(super) fn candidate(&mut self) -> Option<BTreeSet<u32>> {
         self.trials = self.trials.checked_sub(1)?;
         let Some(left_out) = self.left_out.clone() else { return Some(self.all.clone()) };
@@ -96,8 +96,8 @@ impl Search {
 /// Returns the openings without which `chain` equals the chain in the kernel; `None` if there are
 /// none such.
 ///
-/// A hash covers all rules before its own, so the rules are compared in order, and an opening is left out where the
-/// kernel has another rule.
+/// A hash covers all rules before its own, so the rules are compared in order, and an opening is
+/// left out where the kernel has another rule.
 pub(super) fn left_out_in_kernel(chain: &Chain, features: &Features, in_kernel: &[RuleTag]) -> Option<BTreeSet<u32>> {
     let first = chain.rules.first()?;
     // This comment moves to the first remaining rule.

@@ -18,8 +18,8 @@ use crate::{
     program::{self, Program},
 };
 
-/// A program that enforces the policies of a datastore. In its arguments `{datastore}` stands for the datastore's URL,
-/// `{node}` for the node's name, `{state}` for a dedicated directory.
+/// A program that enforces the policies of a datastore. In its arguments `{datastore}` stands for
+/// the datastore's URL, `{node}` for the node's name, `{state}` for a dedicated directory.
 #[derive(Debug, Clone)]
 pub struct CommandAgent {
     program: PathBuf,
@@ -92,22 +92,24 @@ impl CommandAgent {
         self.environment("FELIX_FLOWLOGSLOCALREPORTER", "Enabled")
     }
 
-    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
-    /// Pinned objects disappear with the agent.
+    /// Lets eBPF programs enforce policy on a node on which neither iptables, ip6tables, ipset nor
+    /// nft can be run. Pinned objects disappear with the agent.
     #[must_use]
     pub fn by_programs(mut self) -> Self {
         (self.is_alone, self.has_pins) = (true, true);
         self.environment("FELIX_BPFENABLED", "true")
     }
 
-    /// Lets nftables tables enforce policy on a node on which neither iptables, ip6tables, ipset nor nft can be run.
+    /// Lets nftables tables enforce policy on a node on which neither iptables, ip6tables, ipset
+    /// nor nft can be run.
     #[must_use]
     pub fn by_nftables(mut self) -> Self {
         self.is_alone = true;
         self.environment("FELIX_NFTABLESMODE", "Enabled")
     }
 
-    /// Lets it read from another kind of datastore. A fan-out that this needs is a process of the same program.
+    /// Lets it read from another kind of datastore. A fan-out that this needs is a process of the
+    /// same program.
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
@@ -153,8 +155,8 @@ impl Agent for CommandAgent {
     }
 }
 
-/// Returns a command with a private BPF file system if it pins objects. It finds no program but `conntrack`, and cannot
-/// run those of packet filters.
+/// Returns a command with a private BPF file system if it pins objects. It finds no program but
+/// `conntrack`, and cannot run those of packet filters.
 fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();

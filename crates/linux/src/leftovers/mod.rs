@@ -52,8 +52,8 @@ pub struct Leftovers {
     pub route_protocol: RouteProtocol,
 }
 
-/// Returns the directory of pinned eBPF objects. They belong to the machine: there is none outside the network namespace of the
-/// first process.
+/// Returns the directory of pinned eBPF objects. They belong to the machine: there is none outside
+/// the network namespace of the first process.
 #[must_use]
 pub fn bpf_directory() -> Option<PathBuf> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
@@ -86,8 +86,8 @@ impl TakeOver {
         Self { without_services, ..self }
     }
 
-    /// Returns the reason why Felix's dataplane must stay: its eBPF programs translate Services, and
-    /// no kube-proxy is found.
+    /// Returns the reason why Felix's dataplane must stay: its eBPF programs translate Services,
+    /// and no kube-proxy is found.
     #[must_use]
     pub fn obstacle(&self) -> Option<String> {
         if self.without_services {

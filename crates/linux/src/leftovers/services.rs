@@ -19,8 +19,8 @@ const CHAIN: &str = "KUBE-SERVICES";
 /// Interface with the addresses of Services in IPVS mode.
 const IPVS_INTERFACE: &str = "kube-ipvs0";
 
-/// Returns the reason why Felix's eBPF programs must stay: they translate the addresses of Services,
-/// and no kube-proxy is found that would continue to do so.
+/// Returns the reason why Felix's eBPF programs must stay: they translate the addresses of
+/// Services, and no kube-proxy is found that would continue to do so.
 pub(super) fn depend_on_felix(pins: &Path, runner: &Runner, timeout: Duration) -> Option<String> {
     let map = pins::nat_map(pins)?;
     (!has_kube_proxy(runner, timeout)).then(|| {

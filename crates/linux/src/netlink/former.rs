@@ -39,7 +39,7 @@ pub fn has_iptables_chains(family: Family, timeout: Duration) -> Result<bool, Ne
     any_chain(family, timeout, |table, chain| TABLES.contains(&table) && chain.starts_with(CHAIN_PREFIX))
 }
 
-/// Reports whether a table of iptables-nft has this chain.
+/// Reports whether an iptables-nft table has this chain.
 ///
 /// # Errors
 /// If that cannot be read.

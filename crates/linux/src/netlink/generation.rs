@@ -21,7 +21,7 @@ const NFTA_GEN_ID: u16 = 1;
 /// `struct nfgenmsg`: family, version and resource, all unspecified.
 const HEADER: [u8; 4] = [0; 4];
 
-/// Netlink connection that reads the tables and rules of nftables.
+/// Netlink connection that reads nftables tables and rules.
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,

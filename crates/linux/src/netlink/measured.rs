@@ -116,7 +116,8 @@ fn list_traffic() {
     }
 }
 
-/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture cost_of_flow_log_reads`.
+/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture
+/// cost_of_flow_log_reads`.
 #[test]
 #[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert what is read"]
 fn cost_of_flow_log_reads() {

@@ -76,7 +76,8 @@ impl Nflog {
     /// Begins to receive the packets of these groups.
     ///
     /// # Errors
-    /// [`NetlinkError::GroupTaken`] if another process reads one of them, another error if the kernel refuses.
+    /// [`NetlinkError::GroupTaken`] if another process reads one of them, another error if the
+    /// kernel refuses.
     pub fn open(groups: &[u16]) -> Result<Self, NetlinkError> {
         let mut socket = Socket::open_netfilter(TIMEOUT)?;
         let groups: Vec<u16> = groups.iter().copied().collect::<BTreeSet<u16>>().into_iter().collect();

@@ -1,4 +1,5 @@
-//! Traffic control: queueing disciplines and filters, as bytes of `linux/pkt_sched.h` and `linux/pkt_cls.h`.
+//! Traffic control: queueing disciplines and filters, as bytes of `linux/pkt_sched.h` and
+//! `linux/pkt_cls.h`.
 
 use tortie_dataplane::{Qdisc, QdiscChange, QdiscKind, TokenBucket};
 

@@ -176,8 +176,8 @@ impl Table {
         }
     }
 
-    /// Returns the rules of a chain in its layout, whose parts become chains, maps and sets. Over budget, the chain keeps its
-    /// rules one after the other.
+    /// Returns the rules of a chain in its layout, whose parts become chains, maps and sets. Over
+    /// budget, the chain keeps its rules one after the other.
     pub(super) fn defined_rules(
         &mut self,
         layer: Layer,

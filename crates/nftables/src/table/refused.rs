@@ -8,7 +8,8 @@ use tortie_netfilter::{Chain, ChainName, Match, Table as Layer};
 use super::Table;
 use crate::names::SetName;
 
-/// Pause after an attempt that failed, since an attempt may cost as much as the budget of a group allows.
+/// Pause after an attempt that failed, since an attempt may cost as much as the budget of a group
+/// allows.
 const PAUSE: Duration = Duration::from_secs(5);
 
 type Place = (Layer, ChainName);
@@ -60,7 +61,8 @@ impl Refused {
         }
     }
 
-    /// Takes the chain to lay out next: of those that cost less than when they were refused, the one refused first.
+    /// Takes the chain to lay out next: of those that cost less than when they were refused, the
+    /// one refused first.
     fn take_due(&mut self, now: Duration) -> Option<Place> {
         let is_due = now >= self.not_before;
         is_due.then(|| self.cheaper.pop_first())?.map(|(_, place)| place)
@@ -83,7 +85,8 @@ pub(super) fn sets_of(chain: &Chain) -> impl Iterator<Item = SetName> + '_ {
 }
 
 impl Table {
-    /// Lays out refused chains whose sets have lost members. After an attempt that is refused again, the others wait.
+    /// Lays out refused chains whose sets have lost members. After an attempt that is refused
+    /// again, the others wait.
     pub(super) fn retry_refused(&mut self, now: Duration) {
         while let Some(place) = self.desired.layouts.refused.take_due(now) {
             self.update_desired_chain(place.0, place.1);

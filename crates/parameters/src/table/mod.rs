@@ -1,4 +1,5 @@
-//! All parameters: those of Felix with type and default of its struct tags (`felix/config/config_params.go`), and Tortie's own.
+//! All parameters: those of Felix with type and default of its struct tags
+//! (`felix/config/config_params.go`), and Tortie's own.
 
 mod ebpf;
 mod netfilter;

@@ -55,7 +55,8 @@ pub(super) fn rule<M: Message>(m: &mut M, view: RuleView<'_>) {
     }
     service(m, [(130, "original_dst_service"), (131, "original_dst_service_namespace")], dst.extras.service.as_deref());
     service(m, [(132, "original_src_service"), (133, "original_src_service_namespace")], src.extras.service.as_deref());
-    // Go's serialiser writes the members of a `oneof` after all other fields, and rule ids hash its output.
+    // Go's serialiser writes the members of a `oneof` after all other fields, and rule ids hash its
+    // output.
     icmp(m, [(8, "icmp_type"), (9, "icmp_type_code")], rule.extras.icmp_type, rule.extras.icmp_code);
     icmp(
         m,

@@ -32,7 +32,8 @@ fn to_workload(tiers: &[TierGroups], qos: Option<&QosControls>) -> Vec<String> {
     lines(&to)
 }
 
-/// Quality-of-service values come from annotations; the kernel would refuse the table for one that is out of range.
+/// Quality-of-service values come from annotations; the kernel would refuse the table for one that
+/// is out of range.
 #[test]
 fn limits_are_brought_into_range() {
     let qos = QosControls {

@@ -47,7 +47,8 @@ fn the_probe_wraps_around() {
     assert_eq!(numbers.assign(name("one-too-many")), None);
 }
 
-/// Expected chains by `felix/rules/dispatch_test.go`'s rules, for two workloads and a host endpoint.
+/// Expected chains by `felix/rules/dispatch_test.go`'s rules, for two workloads and a host
+/// endpoint.
 #[test]
 fn dispatch_chains() {
     let mut config = RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap();

@@ -12,8 +12,8 @@ use crate::config::WorkloadDispatch;
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
-/// `ICMPv6` that the host must receive to act as a router: multicast listener query, report and done, router
-/// solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
+/// `ICMPv6` that the host must receive to act as a router: multicast listener query, report and
+/// done, router solicitation, neighbour solicitation and advertisement (RFC 2710, RFC 4861).
 const ROUTER_ICMPV6: [u8; 6] = [130, 131, 132, 133, 135, 136];
 
 impl Renderer {
@@ -204,7 +204,8 @@ impl Renderer {
     fn filter_output(&self, family: Family) -> Chain {
         let mut rules = vec![self.if_accepted(self.allow())];
         if self.config().ipvs.is_some() {
-            // Forwarded by IPVS: policed as in FORWARD. A goto, so that its return skips the rest of this chain.
+            // Forwarded by IPVS: policed as in FORWARD. A goto, so that its return skips the rest
+            // of this chain.
             let forwarded = Matches::new().mark_not_clear(self.marks().endpoint);
             rules.push(Rule::when(forwarded, Action::Goto(chain::FORWARD_ENDPOINT_MARK)));
         }
@@ -263,7 +264,8 @@ const fn ip_name(family: Family) -> &'static str {
     }
 }
 
-/// Leaves established connections to the flow table, but those whose packets must meet more than routing.
+/// Leaves established connections to the flow table, but those whose packets must meet more than
+/// routing.
 fn offload(family: Family) -> Rule {
     let kept = static_set(family, set::NO_FLOW_OFFLOAD);
     let established = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);

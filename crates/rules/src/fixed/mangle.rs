@@ -1,4 +1,5 @@
-//! `mangle`: pre-DNAT policy on the way in; on the way out DSCP values, and policy for the host's translated traffic.
+//! `mangle`: pre-DNAT policy on the way in; on the way out DSCP values, and policy for the host's
+//! translated traffic.
 
 use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ConntrackStates, Matches, Protocol, Rule, Side, Table};

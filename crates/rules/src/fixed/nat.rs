@@ -37,11 +37,13 @@ impl Renderer {
 
     fn nat_postrouting(&self, family: Family) -> Chain {
         let mut rules = vec![Rule::new(Action::Jump(chain::FIP_SNAT)), Rule::new(Action::Jump(chain::NAT_OUTGOING))];
-        // The reply to a packet that was given the VXLAN port as source would look like VXLAN, and be dropped.
+        // The reply to a packet that was given the VXLAN port as source would look like VXLAN, and
+        // be dropped.
         let off_vxlan_port =
             self.config().vxlan(family).enabled.then(|| wider_side_of(self.config().vxlan_port)).flatten();
         for device in self.tunnel_devices(family) {
-            // A local source that is not the tunnel's own: the kernel chose it before the destination was translated.
+            // A local source that is not the tunnel's own: the kernel chose it before the
+            // destination was translated.
             let wrong_source =
                 |matches: Matches| matches.out_interface(device).source_is_not_of_out_interface().source_is_local();
             if let Some(ports) = off_vxlan_port {

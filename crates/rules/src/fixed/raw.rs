@@ -37,7 +37,8 @@ impl Renderer {
         rules.extend(of_workloads.map(|packets| Rule::when(packets, Action::SetMark(from_workload))));
         rules.push(Rule::when(Matches::new().mark_set(from_workload), Action::Jump(chain::RPF_SKIP)));
         if config.openstack.is_some() && family == Family::V4 {
-            // A DHCP client has no address yet, which the kernel's reverse path filter would not forgive.
+            // A DHCP client has no address yet, which the kernel's reverse path filter would not
+            // forgive.
             let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
             let dhcp = Matches::new()
                 .protocol(Protocol::UDP)

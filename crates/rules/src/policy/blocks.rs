@@ -10,8 +10,8 @@
 //!   set.
 //! - A block of exclusions clears scratch 0 if one of them matches.
 //!
-//! Felix clears scratch 1 once, before the first block. From the third block of alternatives on, the result of the
-//! second would count for the others too; here, scratch 1 is cleared before each.
+//! Felix clears scratch 1 once, before the first block. From the third block of alternatives on,
+//! the result of the second would count for the others too; here, scratch 1 is cleared before each.
 //!
 //! In the fast layout, a rule matches any number of networks and ports, and blocks are needed only
 //! for numeric and named ports together.

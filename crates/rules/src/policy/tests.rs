@@ -160,7 +160,8 @@ fn rule_matches(view: desired::RuleView<'_>, packet: &Packet) -> bool {
         Family::V6 => 58,
     };
     let in_nets = |nets: &[Cidr], address| nets.iter().any(|net| net.contains(address));
-    // A list that has networks, but of the other family only, matches nothing, also when it excludes.
+    // A list that has networks, but of the other family only, matches nothing, also when it
+    // excludes.
     let other_family_only = |nets: &[Cidr]| !nets.is_empty() && nets.iter().all(|net| net.family() != packet.family());
     let in_ports = |specs: &[PortSpec], port: u16| {
         let within =

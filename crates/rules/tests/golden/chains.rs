@@ -87,7 +87,8 @@ fn forward_append_rules() {
         let append =
             hooks.iter().find(|hook| hook.table == Table::Filter && hook.position == HookPosition::Append).unwrap();
         for (_, recorded) in by_family(recorded) {
-            // Recorded with the hashes of a chain named FORWARD; the real ones are in the restore inputs.
+            // Recorded with the hashes of a chain named FORWARD; the real ones are in the restore
+            // inputs.
             let ours = hook("FORWARD", HookPosition::Insert, &append.rules);
             assert!(equals(&ours, &recorded["filter_forward_append_rules"]), "{config}: {:?}", lines_of(&ours));
         }

@@ -55,7 +55,8 @@ fn assert_chains(case_name: &str, chains: &[Chain], recorded: &[Value]) {
     }
 }
 
-/// Compares the rules of a set of chains, but for the names of these and the hashes that follow from the names.
+/// Compares the rules of a set of chains, but for the names of these and the hashes that follow
+/// from the names.
 #[track_caller]
 fn assert_same_rules(case_name: &str, chains: &[Chain], recorded: &[Value]) {
     let plain = |lines: Vec<String>, name: &str| -> Vec<String> {

@@ -24,7 +24,8 @@ enum Divergence {
     /// of the profile itself, and skips the rules behind it. Tortie writes `--jump MARK --set-mark
     /// 0/0x20000` first.
     EarlierPass,
-    /// A network without prefix length, which the message allows and the model does not: `10.0.0.1` is `10.0.0.1/32`.
+    /// A network without prefix length, which the message allows and the model does not: `10.0.0.1`
+    /// is `10.0.0.1/32`.
     BareAddress,
 }
 
@@ -132,7 +133,8 @@ fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, famil
             Renderer::new(config).policy(&id, &load::policy(&owner, family), family).unwrap()
         }
         "Profile" => {
-            // A profile is never untracked. Recorded are some nevertheless, which differ by the lack of flow logs.
+            // A profile is never untracked. Recorded are some nevertheless, which differ by the
+            // lack of flow logs.
             config.flow_logs &= !rendered["untracked"].as_bool().unwrap();
             Renderer::new(config).profile(&text(&case["profile_id"]).into(), &load::profile(&owner, family), family)
         }

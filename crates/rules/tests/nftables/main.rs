@@ -165,7 +165,8 @@ fn assert_chains(
     }
 }
 
-/// Compares the rules of a set of chains of the filter layer, but for the names of these and the hashes that follow from the names.
+/// Compares the rules of a set of chains of the filter layer, but for the names of these and the
+/// hashes that follow from the names.
 #[track_caller]
 fn assert_same_rules(case_name: &str, chains: &[Chain], recorded: &[Value]) {
     assert_eq!(chains.len(), recorded.len(), "{case_name}");

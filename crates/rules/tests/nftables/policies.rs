@@ -107,7 +107,8 @@ fn rendered_alone(case: &Value, rendered: &Value, mut config: RulesConfig, famil
             Renderer::new(config).policy(&id, &load::policy(&owner, family), family).unwrap()
         }
         "Profile" => {
-            // A profile is never untracked. Recorded are some nevertheless, which differ by the lack of flow logs.
+            // A profile is never untracked. Recorded are some nevertheless, which differ by the
+            // lack of flow logs.
             config.flow_logs &= !rendered["untracked"].as_bool().unwrap();
             Renderer::new(config).profile(&text(&case["profile_id"]).into(), &load::profile(&owner, family), family)
         }

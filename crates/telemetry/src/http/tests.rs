@@ -120,8 +120,8 @@ fn of_too_many_clients_the_oldest_are_cut_off() {
     assert!(answer.ends_with("well\n"), "{answer}");
 }
 
-/// Answers take 50 ms, in which more clients than 128 connect, and scrapers send their requests some time after they have
-/// connected, as over a network.
+/// Answers take 50 ms, in which more clients than 128 connect, and scrapers send their requests
+/// some time after they have connected, as over a network.
 #[test]
 fn scrapes_are_answered_within_a_flood_of_idle_connections() {
     let server = serve("127.0.0.1:0", "test", |_| {
@@ -137,7 +137,8 @@ fn scrapes_are_answered_within_a_flood_of_idle_connections() {
             let mut idle: VecDeque<TcpStream> = VecDeque::new();
             let (begin, mut count) = (Instant::now(), 0_u32);
             while !stop.load(Ordering::Acquire) {
-                // 4,000 a second; those that the full queue of the kernel would block are not waited for.
+                // 4,000 a second; those that the full queue of the kernel would block are not
+                // waited for.
                 for _ in 0..20 {
                     let socket = rustix::net::socket_with(
                         rustix::net::AddressFamily::INET,

@@ -1,5 +1,5 @@
-//! HTTP over TLS, as Felix answers metrics (`libcalico-go/lib/metricsserver`): version 1.2 or later, files read again when
-//! they have changed.
+//! HTTP over TLS, as Felix answers metrics (`libcalico-go/lib/metricsserver`): version 1.2 or
+//! later, files read again when they have changed.
 
 use std::error::Error;
 use std::fs;

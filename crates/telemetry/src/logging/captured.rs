@@ -7,7 +7,8 @@ use tracing_subscriber::fmt;
 
 /// Captures the log lines of this thread for as long as the guard lives.
 pub fn capture() -> (Captured, tracing::subscriber::DefaultGuard) {
-    // With one subscriber in the process, a line that another thread reaches first counts as of no interest to any.
+    // With one subscriber in the process, a line that another thread reaches first counts as of no
+    // interest to any.
     static ANOTHER: OnceLock<tracing::Dispatch> = OnceLock::new();
     ANOTHER.get_or_init(|| tracing::Dispatch::new(fmt().with_writer(io::sink).finish()));
     let captured = Captured::default();

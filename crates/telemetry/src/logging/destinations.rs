@@ -40,8 +40,8 @@ impl LogSettings {
         Self { screen: severity, file: None, syslog: None, debug_files: None, keeps_all: false }
     }
 
-    /// Returns the destinations of a configuration. Felix also writes a file and to syslog by default; here a parameter must ask
-    /// for them, since service managers keep standard error.
+    /// Returns the destinations of a configuration. Felix also writes a file and to syslog by
+    /// default; here a parameter must ask for them, since service managers keep standard error.
     #[must_use]
     pub fn of(resolved: &Resolved) -> Self {
         let config = &resolved.config;

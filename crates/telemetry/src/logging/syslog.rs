@@ -13,7 +13,8 @@ use super::DROPPED;
 
 /// Paths of its socket (`log/syslog/syslog_unix.go`).
 const SOCKETS: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
-/// The facility `LOG_USER`, and the name of the program that Felix gives itself (`felix/daemon/logging.go`).
+/// The facility `LOG_USER`, and the name of the program that Felix gives itself
+/// (`felix/daemon/logging.go`).
 const FACILITY: u8 = 1;
 const TAG: &str = "calico-felix";
 /// The longest text of a message, in bytes.

@@ -86,7 +86,8 @@ fn transactions(state: &DesiredState, family: Family, admin_state: AdminState) -
     }
 }
 
-/// Fills the sets of a state. The other sets that rules match, with ports or without, exist and are empty.
+/// Fills the sets of a state. The other sets that rules match, with ports or without, exist and are
+/// empty.
 fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, set_names: BTreeMap<IpSetName, bool>) {
     for (name, with_port) in set_names {
         let set_type = if with_port { SetType::HashIpPort } else { SetType::HashNet };

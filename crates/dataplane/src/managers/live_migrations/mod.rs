@@ -1,4 +1,5 @@
-//! Live migrations of virtual machines to this node and away from it (`felix/dataplane/linux/live_migration.go`).
+//! Live migrations of virtual machines to this node and away from it
+//! (`felix/dataplane/linux/live_migration.go`).
 //!
 //! While a virtual machine runs elsewhere, no routes lead to the endpoint that it moves to. Once it
 //! announces itself there, its routes get a metric by which BGP prefers them to those of its

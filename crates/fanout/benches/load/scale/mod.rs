@@ -1,4 +1,5 @@
-//! A large cluster on one machine: the fan-out in levels, some nodes with engines, the rest as counted connections.
+//! A large cluster on one machine: the fan-out in levels, some nodes with engines, the rest as
+//! counted connections.
 //!
 //! Two phases with the same changes: first only engines are connected, which shows the cost of a
 //! change in a server and a node; then all nodes, which shows the additional cost of each client.

@@ -138,8 +138,9 @@ pub(crate) fn measure(policy: Policy, family: Family, path: PacketPath, times: u
     })
 }
 
-/// Returns the nanoseconds, with warm and with cold caches, of an empty program, and of this one for a packet that the
-/// first rule allows, one that the last rule allows, and one that no rule allows.
+/// Returns the nanoseconds, with warm and with cold caches, of an empty program, and of this one
+/// for a packet that the first rule allows, one that the last rule allows, and one that no rule
+/// allows.
 fn costs(program: &Program, case: (Policy, Family, PacketPath), times: u32) -> Result<[[f64; 2]; 4]> {
     let (_, family, path) = case;
     let accepts = Program::load_netfilter("accepts", LICENSE, &ACCEPTS)?;
@@ -178,7 +179,8 @@ struct TestPacket {
     accepted: bool,
 }
 
-/// Returns a packet that the first rule allows, one that the last rule allows, and one that no rule allows.
+/// Returns a packet that the first rule allows, one that the last rule allows, and one that no rule
+/// allows.
 fn packets((policy, family, path): (Policy, Family, PacketPath)) -> [TestPacket; 3] {
     let mapped = |address| updates::address(policy.peers, family, address);
     let cases = [(policy.admitted(0), true), (policy.admitted(policy.rules - 1), true), ((STRANGER, 9), false)];

@@ -35,8 +35,8 @@ pub struct LoggedPacket<'a> {
     /// itself.
     pub out_interface: Option<u32>,
     /// Original direction of the packet's connection, before any translation. Present if the kernel
-    /// provides it ([`Nflog::provides_connections`](super::Nflog::provides_connections)) and tracks the
-    /// packet.
+    /// provides it ([`Nflog::provides_connections`](super::Nflog::provides_connections)) and tracks
+    /// the packet.
     pub original: Option<Tuple>,
     /// Whether the packet goes in the opposite direction of `original`.
     pub is_reply: bool,
