@@ -1,5 +1,4 @@
-//! The whole engine with custom objects, as root: `cargo run --package tortie --example own_source
-//! --features node`.
+//! An engine with an own source: `cargo run --package tortie --example own_source --features node`
 #![allow(clippy::disallowed_methods, reason = "a source waits for changes")]
 
 use std::{error::Error, thread::sleep, time::Duration};

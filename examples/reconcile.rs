@@ -1,5 +1,4 @@
-//! Reconciles a kernel in memory that refuses a rule: `cargo run --package tortie --example
-//! reconcile`.
+//! A kernel in memory refuses a rule: `cargo run --package tortie --example reconcile`.
 
 use std::error::Error;
 

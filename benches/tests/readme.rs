@@ -30,7 +30,7 @@ fn the_tables_name_the_benchmarks() {
 
 #[test]
 fn the_readme_describes_every_worst_case() {
-    let (_, rest) = README.split_once("| worst case | what is loaded |").unwrap();
+    let (_, rest) = README.split_once("| worst case | loaded state |").unwrap();
     let rows = rest.lines().skip(2).take_while(|line| line.starts_with('|'));
     let described: Vec<&str> = rows.map(|row| row.split('|').nth(1).unwrap().trim()).collect();
     assert_eq!(described, names_of(&worst_cases()));

@@ -141,6 +141,23 @@ mod tests {
     }
 
     #[test]
+    fn alerts_and_dashboard_use_existing_metrics() {
+        let text = metrics();
+        for file in ["alerts.yaml", "dashboard.json"] {
+            let path = format!("{}/../../deploy/monitoring/{file}", env!("CARGO_MANIFEST_DIR"));
+            let source = std::fs::read_to_string(&path).unwrap();
+            let words = source.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let is_metric =
+                |word: &&str| ["felix_", "tortie_", "typha_", "process_"].iter().any(|prefix| word.starts_with(prefix));
+            let names: std::collections::BTreeSet<&str> =
+                words.filter(is_metric).map(|name| name.trim_end_matches("_bucket")).collect();
+            assert!(names.len() > 10, "{file}: {names:?}");
+            let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("| `{name}` |"))).collect();
+            assert!(missing.is_empty(), "{file}: {missing:?}");
+        }
+    }
+
+    #[test]
     fn each_warning_has_an_advice() {
         let text = warning_table();
         assert!(text.contains("| `selects-nothing` | The selector of a policy matches no endpoint | "), "{text}");

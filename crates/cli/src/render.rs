@@ -26,7 +26,7 @@ use tortie_node::engine::describe_ignored;
 /// Needs no privileges and changes nothing. Parameters come from FELIX_* variables, --config and
 /// the datastore.
 ///
-/// Example: tortie render --datastore file:examples/demo --node demo-node --ip-version 4 --table filter
+/// Example: tortie render --datastore file:examples/demo --node demo-node --table filter
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {

@@ -48,7 +48,8 @@ pub(super) fn grouped(mut command: Command) -> Command {
         }
     }
     let about = command.get_about().map(|about| about.to_string().replace('\n', " ")).unwrap_or_default();
-    command.about(about).help_template(template + "\n{options}{after-help}")
+    template += &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    command.about(about).help_template(template)
 }
 
 /// Explains an error about a command that this build lacks; `None` for other errors.

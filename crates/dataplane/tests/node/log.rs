@@ -85,7 +85,7 @@ fn writers_of_iptables_and_ip_sets_count_their_writes() {
         assert_eq!(sum(&lines, &span, "lines"), stats.lines_executed, "{lines:#?}");
     }
     for (family, sets) in ip_sets {
-        let event = format!("DEBUG apply{{number=0}}: writing IP sets family={family:?} ");
+        let event = format!("DEBUG apply{{number=0}}: writing IP sets family={family} ");
         assert_eq!(sum(&lines, &event, "sets"), sets as u64, "{lines:#?}");
         assert!(sum(&lines, &event, "bytes") > 0, "{lines:#?}");
     }

@@ -87,15 +87,18 @@ fn a_torn_or_edited_file_is_refused_with_its_line() {
     for (text, error) in [
         (sealed(&format!("{head}[\"c\",2]\n")).replace("[\"c\",2]", "[\"c\",3]"), digest),
         (format!("{head}[\"c\",2]\n[\"c\""), digest),
-        (sealed(&format!("{head}[\"c\"]\n")), ":3: invalid length 1, expected a tuple of size 2; nothing"),
-        (sealed("tortie-journal 1 note\n{\"id\":7}\n"), ":2: missing field `by`; nothing"),
-        (sealed("tortie-journal 1 note\n"), ":2: EOF while parsing a value; nothing"),
+        (sealed(&format!("{head}[\"c\"]\n")), ":3: invalid length 1, expected a tuple of size 2; the file is not used"),
+        (sealed("tortie-journal 1 note\n{\"id\":7}\n"), ":2: missing field `by`; the file is not used"),
+        (sealed("tortie-journal 1 note\n"), ":2: EOF while parsing a value; the file is not used"),
         (
             sealed("tortie-journal 1 other\n{}\n"),
-            ":1: is not the first line of a note that this version knows; nothing",
+            ":1: is not the first line of a note that this version knows; the file is not used",
         ),
-        (sealed("tortie-journal 2 note\n{}\n"), ":1: is not the first line of a note that this version knows; nothing"),
-        (String::new(), ":1: is not the first line of a note that this version knows; nothing"),
+        (
+            sealed("tortie-journal 2 note\n{}\n"),
+            ":1: is not the first line of a note that this version knows; the file is not used",
+        ),
+        (String::new(), ":1: is not the first line of a note that this version knows; the file is not used"),
         ("tortie-note 1\n00\n{}".to_owned(), ":2: is not the digest"),
         (String::from_utf8(seal("tortie-note 1", "{\"id\":7,\"by\":\"ada\"}")).unwrap(), ":3: invalid type: null"),
     ] {

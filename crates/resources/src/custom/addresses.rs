@@ -1,6 +1,5 @@
 //! IPAM blocks, affinities and handles: etcd stores them as texts under paths, Kubernetes as
-//! separate kinds
-//! (`libcalico-go/lib/backend/k8s/resources/{ipam_block,ipam_affinity_v1,ipam_handle,ipam_config_v1}.go`).
+//! separate kinds (`ipam_*.go` in `libcalico-go/lib/backend/k8s/resources`).
 
 use std::fmt::Write as _;
 

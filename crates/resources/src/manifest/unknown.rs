@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::echo::cut;
 use crate::object::{Kind, Outcome, Resource, STORED_VERSION};
 use crate::stored::ResourceKind;
 use crate::tree::{Cursor, Map, Node, Sink, UnknownField};
@@ -148,9 +149,18 @@ pub fn skipped<'k>(kinds: impl IntoIterator<Item = &'k str>) -> Option<String> {
     kinds.into_iter().for_each(|kind| *counts.entry(kind).or_default() += 1);
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let parts: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} {}", named(kind, *count))).collect();
+    let others = counts.split_off(counts.len().min(MOST_KINDS));
+    let mut parts: Vec<String> =
+        counts.iter().map(|(kind, count)| format!("{count} {}", named(&cut(kind, LONGEST_KIND), *count))).collect();
+    if !others.is_empty() {
+        parts.push(format!("{} of other kinds", others.iter().map(|(_, count)| count).sum::<usize>()));
+    }
     (!parts.is_empty()).then(|| format!("{} skipped", parts.join(", ")))
 }
+
+/// Maximum number of kinds that are named, and of characters of a name.
+const MOST_KINDS: usize = 20;
+const LONGEST_KIND: usize = 63;
 
 fn named(kind: &str, count: usize) -> String {
     let is_vowel = |letter: char| "aeiou".contains(letter);
@@ -159,5 +169,18 @@ fn named(kind: &str, count: usize) -> String {
         Some(stem) if !stem.ends_with(is_vowel) => format!("{stem}ies"),
         _ if kind.ends_with(['s', 'x', 'z']) || kind.ends_with("ch") || kind.ends_with("sh") => format!("{kind}es"),
         _ => format!("{kind}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_bounded() {
+        let kinds: Vec<String> = (0..1_000).map(|number| format!("{number:04}{}", "x".repeat(5_000))).collect();
+        let text = skipped(kinds.iter().map(String::as_str)).unwrap();
+        assert!(text.starts_with("1 0000xxx") && text.ends_with(", 980 of other kinds skipped"), "{text}");
+        assert!(text.len() < 2_500, "{}", text.len());
     }
 }

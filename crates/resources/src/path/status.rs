@@ -1,5 +1,6 @@
 //! Paths of the status reports of a node and its endpoints
-//! (`libcalico-go/lib/backend/model/{statusreports,workloadendpointstatus,hostendpointstatus,region}.go`).
+//! (`statusreports.go`, `workloadendpointstatus.go`, `hostendpointstatus.go` and `region.go` in
+//! `libcalico-go/lib/backend/model`).
 
 use tortie_model::{HostEndpointName, Hostname, WorkloadEndpointId};
 
