@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn all_types_have_messages_and_no_problem_is_missing() {
         let page = page().unwrap();
-        assert!(page.contains("| `interface INTERFACE belongs to OTHER` | Another endpoint has the same interface; this one waits until that one is gone. |"), "{page}");
+        assert!(page.contains("| `interface INTERFACE belongs to OTHER` | Another endpoint has the same interface; this one waits until the other is removed. |"), "{page}");
         assert!(page.lines().count() > 100);
     }
 }

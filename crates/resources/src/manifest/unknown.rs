@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::echo::cut;
 use crate::object::{Kind, Outcome, Resource, STORED_VERSION};
 use crate::stored::ResourceKind;
 use crate::tree::{Cursor, Map, Node, Sink, UnknownField};
@@ -146,19 +145,27 @@ pub(super) fn refuse_switches(node: &Node<'_>, resource: &mut Resource) {
 #[must_use]
 pub fn skipped<'k>(kinds: impl IntoIterator<Item = &'k str>) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    kinds.into_iter().for_each(|kind| *counts.entry(kind).or_default() += 1);
+    let mut others = 0;
+    for kind in kinds {
+        let is_plain = kind.len() <= LONGEST_KIND && kind.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if is_plain && (counts.contains_key(kind) || counts.len() < MOST_KINDS) {
+            *counts.entry(kind).or_default() += 1;
+        } else {
+            others += 1;
+        }
+    }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let others = counts.split_off(counts.len().min(MOST_KINDS));
     let mut parts: Vec<String> =
-        counts.iter().map(|(kind, count)| format!("{count} {}", named(&cut(kind, LONGEST_KIND), *count))).collect();
-    if !others.is_empty() {
-        parts.push(format!("{} of other kinds", others.iter().map(|(_, count)| count).sum::<usize>()));
+        counts.iter().map(|(kind, count)| format!("{count} {}", named(kind, *count))).collect();
+    if others > 0 {
+        parts.push(format!("{others} of other kinds"));
     }
     (!parts.is_empty()).then(|| format!("{} skipped", parts.join(", ")))
 }
 
-/// Maximum number of kinds that are named, and of characters of a name.
+/// Maximum number of kinds that are named, and of characters of a name. Other kinds are counted
+/// together, as are those whose names are no words.
 const MOST_KINDS: usize = 20;
 const LONGEST_KIND: usize = 63;
 
@@ -177,10 +184,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_is_bounded() {
-        let kinds: Vec<String> = (0..1_000).map(|number| format!("{number:04}{}", "x".repeat(5_000))).collect();
+    fn the_summary_is_bounded_and_has_words_only() {
+        let kinds: Vec<String> = (0..1_000).map(|number| format!("Kind{number:04}")).collect();
         let text = skipped(kinds.iter().map(String::as_str)).unwrap();
-        assert!(text.starts_with("1 0000xxx") && text.ends_with(", 980 of other kinds skipped"), "{text}");
-        assert!(text.len() < 2_500, "{}", text.len());
+        assert!(text.starts_with("1 Kind0000, ") && text.ends_with(", 980 of other kinds skipped"), "{text}");
+        let long = "x".repeat(5_000);
+        assert_eq!(skipped(["A\nB", &long, "Ingress"]).as_deref(), Some("1 Ingress, 2 of other kinds skipped"));
     }
 }
