@@ -71,8 +71,8 @@ impl ConfigBatcher {
     }
 
     /// Sets the ready flag of the datastore; `None` if it has none. A change sends the
-    /// configuration, with `DesiredUpdate::DatastoreNotReady` before it if the datastore must not be
-    /// used.
+    /// configuration, with `DesiredUpdate::DatastoreNotReady` before it if the datastore must not
+    /// be used.
     pub(crate) fn on_ready(&mut self, ready: Option<bool>) {
         let ready = self.ready_flag.is_ready(ready);
         self.dirty |= ready != self.ready;

@@ -78,7 +78,7 @@ impl FakeKernel {
     /// Executes the table's plans until it is done, and advances the time as they require.
     ///
     /// # Errors
-    /// If a plan is [`Plan::Failed`](crate::Plan::Failed).
+    /// If a plan is [`Plan::Failed`].
     pub fn apply(&mut self, table: &mut Table, now: &mut Duration) -> Result<Option<Duration>, TableError> {
         loop {
             match table.plan(*now) {
