@@ -152,10 +152,13 @@ fn two_agents(stage: &mut Stage) -> StageResult {
         stage.change(|world| world.set_friend("stranger", true), &[("stranger", "web", true)])?;
         stage.change(|world| world.set_friend("stranger", false), &[("stranger", "web", false)])?;
     }
-    stage.watch(Duration::from_secs(2))?;
-    let refusal = match second.check() {
-        Ok(()) => return Err(StageError::Unexpected("the second agent runs".into())),
-        Err(ended) => ended.to_string(),
+    let until = Instant::now() + PATIENCE;
+    let refusal = loop {
+        match second.check() {
+            Err(ended) => break ended.to_string(),
+            Ok(()) if Instant::now() > until => return Err(StageError::Unexpected("the second agent runs".into())),
+            Ok(()) => stage.watch(Duration::from_millis(100))?,
+        }
     };
     let is_named = refusal.contains("programs this network namespace; stop it first");
     ensure(is_named, || format!("the second agent ended for another reason: {refusal}"))?;
