@@ -48,6 +48,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let stop = signals::follow(Handlers::new(|| {}))?;
     let runner = Runner::new(stop.clone());
     let obstacle = (!args.without_services).then(|| leftovers.needed_by_services(&runner, config.netlink_timeout));
+    // It also ends the search for kube-proxy, which then finds none.
+    if stop.is_set() {
+        return Err(Failure::failed("ended by a signal before anything was removed"));
+    }
     if let Some(why) = obstacle.flatten() {
         return Err(Failure::failed(format!("nothing is removed: {why}")));
     }

@@ -9,6 +9,7 @@ pub mod bpf;
 mod error_context;
 pub mod exec;
 pub mod kernel;
+pub mod kube_proxy;
 pub mod leftovers;
 pub mod link_address;
 pub mod monitor;

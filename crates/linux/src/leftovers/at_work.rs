@@ -23,7 +23,7 @@ fn at_work(processes: &Path) -> Option<String> {
         let number = entry.file_name();
         is_felix.then(|| {
             format!(
-                "{name} (process {}) runs with eBPF programs of its own; stop it first, or unset BPFEnabled for it",
+                "{name} (process {}) uses separate eBPF programs; stop it first, or unset BPFEnabled for it",
                 number.to_string_lossy()
             )
         })

@@ -19,18 +19,22 @@ pub struct LeftInIptables {
 /// Searches for such objects. If they cannot be listed, they are assumed to exist.
 #[must_use]
 pub fn left_in_iptables(families: &[Family], timeout: Duration) -> LeftInIptables {
-    let has_legacy_tables = |family| {
-        let tables = fs::read_to_string(match family {
-            Family::V4 => "/proc/net/ip_tables_names",
-            Family::V6 => "/proc/net/ip6_tables_names",
-        });
-        // The file exists once the module is loaded.
-        tables.is_ok_and(|tables| !tables.trim().is_empty())
-    };
     LeftInIptables {
         chains: families
             .iter()
-            .any(|family| has_legacy_tables(*family) || has_iptables_chains(*family, timeout).unwrap_or(true)),
+            .any(|family| !legacy_tables(*family).is_empty() || has_iptables_chains(*family, timeout).unwrap_or(true)),
         sets: has_ip_sets(timeout).unwrap_or(true),
     }
+}
+
+/// Returns the tables of the legacy implementation that exist in this network namespace, one per
+/// line; empty if there are none.
+pub(crate) fn legacy_tables(family: Family) -> String {
+    // The file exists once the module is loaded. `self` would be the main thread, which may be in
+    // another network namespace.
+    let path = match family {
+        Family::V4 => "/proc/thread-self/net/ip_tables_names",
+        Family::V6 => "/proc/thread-self/net/ip6_tables_names",
+    };
+    fs::read_to_string(path).unwrap_or_default()
 }

@@ -20,6 +20,7 @@ use tortie_model::{Family, InterfaceName, with_causes};
 use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
+pub(crate) use iptables::legacy_tables;
 pub use iptables::{LeftInIptables, left_in_iptables};
 
 use crate::exec::Runner;

@@ -88,3 +88,21 @@ fn remove_file(path: &Path, removed: &mut Removed) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn programs_without_nat_maps_translate_nothing() {
+        let pins = TempDir::new().unwrap();
+        let globals = pins.path().join(GLOBALS);
+        fs::create_dir_all(&globals).unwrap();
+        fs::write(globals.join("cali_v4_ip_sets2"), "").unwrap();
+        assert_eq!(nat_map(pins.path()), None);
+        fs::write(globals.join("cali_v6_nat_fe3"), "").unwrap();
+        assert_eq!(nat_map(pins.path()), Some(globals.join("cali_v6_nat_fe3")));
+    }
+}

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
-use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
+use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use netlink_sys::{Socket as RawSocket, SocketAddr};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -144,6 +144,13 @@ impl Socket {
         let raw = open(NETLINK_GENERIC)?;
         set_timeout(&raw, timeout)?;
         let _ = raw.set_ext_ack(true);
+        Ok(Self { raw, sequence: 0, datagram: Vec::new() })
+    }
+
+    /// Opens a socket for lists of sockets.
+    pub(super) fn open_diag(timeout: Duration) -> Result<Self, NetlinkError> {
+        let raw = open(NETLINK_SOCK_DIAG)?;
+        set_timeout(&raw, timeout)?;
         Ok(Self { raw, sequence: 0, datagram: Vec::new() })
     }
 

@@ -80,7 +80,10 @@ impl DriverAgent {
     ) -> Result<Option<ServedEnd>, AgentError> {
         follow_peer(messages, self.sender.clone()).map_err(AgentError::start("the thread that reads messages"))?;
         let Some(message) = self.first_configuration()? else { return Ok(None) };
-        let _lock = NamespaceLock::take(LOCK_PATIENCE, &self.stop)?;
+        let _lock = match NamespaceLock::take(LOCK_PATIENCE, &self.stop) {
+            Err(_) if self.stop.is_set() => return Ok(None),
+            lock => lock?,
+        };
         let (setup, tables) = match self.setup(&message) {
             Err(_) if self.stop.is_set() => return Ok(None),
             setup => setup?,

@@ -22,6 +22,7 @@ use tortie_datastore::kubernetes::KubeConfig;
 use tortie_datastore::store::etcd::EtcdConfig;
 use tortie_datastore::{Resend, Source, Watching, watch};
 use tortie_linux::exec::Runner;
+use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 
@@ -186,6 +187,14 @@ impl Agent {
     /// keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
         let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
+        // The state directory, the socket and the kernel belong to an earlier agent until it ends.
+        let _lock = match options.dataplane {
+            DataplaneKind::InKernel(_) => match NamespaceLock::take(LOCK_PATIENCE, &handle.stop) {
+                Err(_) if handle.stop.is_set() => return Ok(()),
+                lock => Some(lock?),
+            },
+            DataplaneKind::Driver(_) => None,
+        };
         let embedder = Shared::new(embedder);
         let Watching { events, resend } = watch(source).map_err(AgentError::start("the datastore's thread"))?;
         events.wake_with({
@@ -230,7 +239,6 @@ impl Agent {
             resolved,
             resend,
             iptables: None,
-            lock: None,
             node_is_known: false,
             status,
             flows,

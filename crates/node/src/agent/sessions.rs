@@ -8,14 +8,12 @@ use tortie_linux::bpf::{PacketLog, Superseded};
 use tortie_linux::exec::Runner;
 use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
 use tortie_linux::leftovers::TakeOver;
-use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_model::{Hostname, with_causes};
 
 use super::embedder::Shared;
 use super::setup::{self, DataplaneSetup};
 use super::{
-    AgentError, AgentOptions, DataplaneKind, Handle, LOCK_PATIENCE, MachineOptions, QUEUE, announce, expect_reports,
-    threads,
+    AgentError, AgentOptions, DataplaneKind, Handle, MachineOptions, QUEUE, announce, expect_reports, threads,
 };
 use crate::driver::{Driver, DriverSetup};
 use crate::engine::{
@@ -37,8 +35,6 @@ pub(super) struct Sessions {
     pub(super) resolved: Resolved,
     pub(super) resend: Resend,
     pub(super) iptables: Option<IptablesSetup>,
-    /// Right to program the kernel, once the first session has a valid setup.
-    pub(super) lock: Option<NamespaceLock>,
     pub(super) node_is_known: bool,
     pub(super) host_changes: Option<HostChanges>,
     pub(super) status: StatusWriters,
@@ -126,9 +122,6 @@ impl Sessions {
         let DataplaneSetup { settings, iptables, drawback, machine } =
             setup::dataplane(&self.resolved, &self.hostname, &runner, previous, machine_options)?;
         self.iptables = iptables.or(self.iptables.take());
-        if self.lock.is_none() {
-            self.lock = Some(NamespaceLock::take(LOCK_PATIENCE, &inputs.stop)?);
-        }
         if number == 1 {
             self.log_start(&format!("{}, {}", setup::enforcing(&settings), setup::families(&settings)));
         }

@@ -56,6 +56,8 @@ struct Outcome {
     last_apply: Option<Applied>,
     /// Logged problems that keep the kernel out of sync, each with its text from the last apply.
     problems: BTreeMap<ProblemIdentity, String>,
+    /// Number of problems of the last apply.
+    refused: usize,
     drawback: Option<String>,
     degraded: Option<String>,
     /// Reason why Felix's dataplane stays, and the time of the next attempt to remove it.
@@ -111,6 +113,7 @@ impl<K: Kernel> InKernel<K> {
                 applied_once: false,
                 last_apply: None,
                 problems: BTreeMap::new(),
+                refused: 0,
                 drawback: None,
                 degraded: None,
                 obstacle: None,
@@ -176,10 +179,9 @@ impl<K: Kernel> InKernel<K> {
             return false;
         }
         self.outcome.last_apply = Some(Applied { ended: Instant::now(), took, complete: report.enforced() });
+        self.outcome.refused = report.problems.len();
         let mut metrics = self.metrics.lock();
         metrics.dataplane.apply_time.observe(took, Instant::now());
-        let count = report.problems.len() + usize::from(self.outcome.drawback.is_some());
-        metrics.dataplane.problems = count as u64;
         if report.enforced() && !self.outcome.applied_once {
             self.outcome.applied_once = true;
             metrics.dataplane.initial_resync = Some(self.outcome.started.elapsed());
@@ -193,6 +195,7 @@ impl<K: Kernel> InKernel<K> {
         if self.outcome.applied_once && self.outcome.obstacle.is_none() {
             self.take_over();
         }
+        self.count_problems();
         if let Some(cutter) = &mut self.companions.cutter {
             cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
         }
@@ -204,16 +207,30 @@ impl<K: Kernel> InKernel<K> {
 
     fn take_over(&mut self) {
         let Some(take_over) = self.companions.take_over.take() else { return };
-        let Some(why) = take_over.obstacle() else {
-            self.outcome.obstacle = None;
-            take_over.run();
-            return;
-        };
-        if self.outcome.obstacle.is_none() {
-            tracing::error!(problem = %why, "the dataplane of Felix cannot be removed");
+        // Both steps may wait for the kernel and for programs; this thread calculates as well.
+        self.health.pause(Reporter::CalculationGraph);
+        match take_over.obstacle() {
+            None => {
+                if self.outcome.obstacle.take().is_some() {
+                    tracing::info!("the dataplane of Felix can be removed now");
+                }
+                take_over.run();
+            }
+            Some(why) => {
+                if self.outcome.obstacle.is_none() {
+                    tracing::error!(problem = %why, "the dataplane of Felix cannot be removed");
+                }
+                self.outcome.obstacle = Some((why, self.kernel.now() + TAKE_OVER_RETRY));
+                self.companions.take_over = Some(take_over);
+            }
         }
-        self.outcome.obstacle = Some((why, self.kernel.now() + TAKE_OVER_RETRY));
-        self.companions.take_over = Some(take_over);
+        self.health.still_alive(Reporter::CalculationGraph);
+    }
+
+    fn count_problems(&self) {
+        let outcome = &self.outcome;
+        let count = outcome.refused + usize::from(outcome.drawback.is_some()) + usize::from(outcome.obstacle.is_some());
+        self.metrics.lock().dataplane.problems = count as u64;
     }
 
     /// Logs the progress of live migrations, and listens where announcements are expected now.
@@ -251,6 +268,7 @@ impl<K: Kernel> InKernel<K> {
     fn look_at_machine(&mut self, now: Duration) -> Duration {
         if self.outcome.obstacle.as_ref().is_some_and(|(_, next)| now >= *next) {
             self.take_over();
+            self.count_problems();
             self.health.report(Reporter::Dataplane, self.condition());
         }
         let Some(machine) = &mut self.companions.machine else { return HEARTBEAT };
@@ -415,6 +433,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
             .as_deref()
             .into_iter()
             .chain(self.companions.machine.as_ref().and_then(Machine::problem));
+        let lasting = lasting.chain(self.outcome.obstacle.as_ref().map(|(why, _)| why.as_str()));
         let lasting = lasting.chain(self.companions.superseded.as_ref().and_then(Superseded::problem));
         EnforcementReport {
             problems: self.outcome.problems.values().map(String::as_str).chain(lasting).map(str::to_owned).collect(),

@@ -2,10 +2,8 @@
 
 use regex::Regex;
 
+use tortie_linux::kube_proxy::IPVS_INTERFACE;
 use tortie_linux::netlink::LinkState;
-
-/// The interface to which kube-proxy gives the addresses of services in IPVS mode.
-pub const IPVS_INTERFACE: &str = "kube-ipvs0";
 
 /// Facts about a machine from its network interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,21 +12,19 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_dataplane::RouteProtocol;
 use tortie_model::desired::Encapsulation;
-use tortie_model::{Family, Hostname, with_causes};
-use tortie_nftables::TableId;
+use tortie_model::{Hostname, with_causes};
 
-pub use facts::{IPVS_INTERFACE, MachineFacts};
+pub use facts::MachineFacts;
 pub use mtu_file::MtuFile;
 
 use tortie_config::{Config, HOST_MTU_IF_UNKNOWN, Mtus, NftablesMode, Tunnels};
+use tortie_linux::kube_proxy::{self, IPVS_INTERFACE};
 use tortie_linux::leftovers::{self, Leftovers};
-use tortie_linux::netlink::{Netlink, NetlinkError, Nftables};
+use tortie_linux::netlink::{Netlink, NetlinkError};
 
 /// Interval between readings of the interfaces (`monitorHostMTU` of
 /// `felix/dataplane/linux/int_dataplane.go`).
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// The table of kube-proxy in its nftables mode, of either family.
-const KUBE_PROXY_TABLE: &str = "kube-proxy";
 
 /// This machine, as it was when the dataplane was set up and as it is.
 #[derive(Debug)]
@@ -152,12 +150,7 @@ impl Machine {
 fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> Result<MachineFacts, NetlinkError> {
     let links = Netlink::open(timeout)?.links()?;
     let facts = MachineFacts::of(&links, pattern);
-    // A kernel without nftables has no such table, either.
-    let has_table = |family| {
-        let table = TableId::of(family, KUBE_PROXY_TABLE);
-        Nftables::open(timeout).and_then(|mut nftables| nftables.has_chains(table)).unwrap_or(false)
-    };
-    let kube_proxy_uses_nftables = asks_for_nftables && Family::ALL.into_iter().any(has_table);
+    let kube_proxy_uses_nftables = asks_for_nftables && kube_proxy::has_nftables_tables(timeout);
     Ok(MachineFacts { kube_proxy_uses_nftables, ..facts })
 }
 

@@ -103,6 +103,18 @@ fn a_drawback_is_shown_and_counted_for_as_long_as_it_enforces() {
 }
 
 #[test]
+fn an_obstacle_to_the_removal_of_felix_is_a_problem() {
+    let mut enforcement = enforcement();
+    enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
+    enforcement.outcome.obstacle = Some(("no kube-proxy is found".into(), Duration::MAX));
+    enforce_for(&mut enforcement, Duration::from_secs(1));
+    let answer = enforcement.health.answer("/readiness");
+    assert!(answer.status == 503 && answer.body.contains("no kube-proxy is found"), "{}", answer.body);
+    assert_eq!(enforcement.report().problems, ["no kube-proxy is found"]);
+    assert_eq!(enforcement.metrics.lock().dataplane.problems, 1);
+}
+
+#[test]
 fn the_node_is_ready_when_nothing_stands_in_for_its_policy_any_more() {
     let mut enforcement = enforcement();
     enforcement.health.expect(Reporter::Dataplane, Duration::ZERO);
@@ -222,7 +234,7 @@ impl PolicyPrograms for Programs {
     fn on_links_in_sync(&mut self) {}
 
     fn apply(&mut self, _: Duration) -> PolicyState {
-        assert!(self.updates > 0, "they are told before they are asked");
+        assert!(self.updates > 0, "updates arrive before the first apply");
         self.state.lock().unwrap().clone()
     }
 

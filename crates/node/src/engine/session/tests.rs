@@ -262,7 +262,7 @@ fn an_invalid_policy_without_a_valid_version_denies_and_blocks_readiness() {
             assert!(answer.body.contains("b.yaml:5:"), "{}", answer.body);
             let mut directory = directory.borrow_mut();
             let updates = directory.set_file("b.yaml".as_ref(), Some(FileContent::Text(POLICY)));
-            assert!(updates.iter().any(|update| !update.exists()), "what was closed is open again");
+            assert!(updates.iter().any(|update| !update.exists()), "the fail-closed object is removed");
             bench.feed.problems(directory.problems().collect()).unwrap();
             bench.feed.send(updates, Instant::now()).unwrap();
             resolved.set(true);
@@ -443,7 +443,7 @@ fn a_stop_is_handled_with_a_full_queue() {
     let mut bench = Bench::new(&[], Unreadable::default());
     while bench.sender.try_send(Input::Datastore).is_ok() {}
     bench.stop.set();
-    assert!(bench.sender.try_send(Input::Wake).is_err(), "there is no room for a word about it");
+    assert!(bench.sender.try_send(Input::Wake).is_err(), "the status line has no room for it");
     let begin = Instant::now();
     let end = bench.session.take().unwrap().run(&bench.inputs.take().unwrap());
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
