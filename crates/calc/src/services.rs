@@ -18,6 +18,8 @@ use counts::Counts;
 #[derive(Debug, Default)]
 struct Service {
     slices: BTreeSet<NamespacedName>,
+    /// Slices that stand for its `Endpoints`. They count while it has no other.
+    of_endpoints: BTreeSet<NamespacedName>,
     sets: Vec<ActiveSet>,
 }
 
@@ -71,38 +73,40 @@ impl ServiceIndex {
             Some(slice) => self.slices.insert(name.clone(), Arc::clone(slice)),
             None => self.slices.remove(name),
         };
-        if old == slice {
+        // Readiness changes often, and no set depends on it.
+        if has_same_members(old.as_deref(), slice.as_deref()) {
             return;
         }
-        // A slice may move from one service to another.
-        if let Some(service) = old.and_then(|slice| slice.service.clone()) {
-            self.change(&service, |service| {
-                service.slices.remove(name);
-            });
-            self.reconsider_endpoints(&service, name);
-        }
-        if let Some(service) = slice.and_then(|slice| slice.service.clone()) {
-            self.change(&service, |service| {
-                service.slices.insert(name.clone());
-            });
-            if self.has_sets(&service) {
-                self.dirty_slices.insert(name.clone());
+        let [old, new] = [old, slice].map(|slice| slice.and_then(|slice| slice.service.clone()));
+        if old != new {
+            if let Some(service) = &old {
+                self.change_slices(service, name, |slices| slices.remove(name));
             }
-            self.reconsider_endpoints(&service, name);
+            if let Some(service) = &new {
+                self.change_slices(service, name, |slices| slices.insert(name.clone()));
+            }
         }
-        if self.applied.contains_key(name) {
+        if self.applied.contains_key(name) || new.is_some_and(|service| self.has_sets(&service)) {
             self.dirty_slices.insert(name.clone());
         }
     }
 
-    /// Marks the slices that stand for `Endpoints` of a service, if another slice of it has
-    /// changed.
-    fn reconsider_endpoints(&mut self, service: &NamespacedName, changed: &NamespacedName) {
-        if changed.is_slice_of_endpoints() || !self.has_sets(service) {
-            return;
-        }
-        if let Some(service) = self.services.get(service) {
-            self.dirty_slices.extend(service.slices.iter().filter(|name| name.is_slice_of_endpoints()).cloned());
+    /// Changes the slices of a service, or those that stand for its `Endpoints`. Marks the latter
+    /// if they begin or cease to count.
+    fn change_slices(
+        &mut self,
+        service: &NamespacedName,
+        name: &NamespacedName,
+        change: impl FnOnce(&mut BTreeSet<NamespacedName>) -> bool,
+    ) {
+        let had_slices = self.has_slices(service);
+        self.change(service, |service| {
+            change(if name.is_slice_of_endpoints() { &mut service.of_endpoints } else { &mut service.slices });
+        });
+        if had_slices != self.has_slices(service)
+            && let Some(service) = self.services.get(service).filter(|service| !service.sets.is_empty())
+        {
+            self.dirty_slices.extend(service.of_endpoints.iter().cloned());
         }
     }
 
@@ -116,7 +120,7 @@ impl ServiceIndex {
         if !self.has_sets(&set.service)
             && let Some(service) = self.services.get(&set.service)
         {
-            self.dirty_slices.extend(service.slices.iter().cloned());
+            self.dirty_slices.extend(service.all_slices().cloned());
         }
         self.change(&set.service, |service| service.sets.push(ActiveSet { id, members, sent: false }));
     }
@@ -127,7 +131,7 @@ impl ServiceIndex {
         if !self.has_sets(&set.service)
             && let Some(service) = self.services.get(&set.service)
         {
-            self.dirty_slices.extend(service.slices.iter().cloned());
+            self.dirty_slices.extend(service.all_slices().cloned());
         }
         self.removed.push(id);
     }
@@ -152,9 +156,11 @@ impl ServiceIndex {
         }
         for name in std::mem::take(&mut self.dirty) {
             let Some(service) = self.services.get_mut(&name) else { continue };
-            for set in &mut service.sets {
+            let Service { slices, of_endpoints, sets } = service;
+            for set in sets {
                 if !set.sent {
-                    let applied = service.slices.iter().filter_map(|slice| self.applied.get(slice));
+                    let slices = slices.iter().chain(of_endpoints.iter());
+                    let applied = slices.filter_map(|slice| self.applied.get(slice));
                     applied.for_each(|applied| set.members.add(applied));
                 }
                 out.extend(set.flush());
@@ -212,9 +218,7 @@ impl ServiceIndex {
 
     /// Reports whether a service has slices beside those that stand for its `Endpoints`.
     fn has_slices(&self, service: &NamespacedName) -> bool {
-        self.services
-            .get(service)
-            .is_some_and(|service| !service.slices.iter().all(NamespacedName::is_slice_of_endpoints))
+        self.services.get(service).is_some_and(|service| !service.slices.is_empty())
     }
 
     fn has_sets(&self, service: &NamespacedName) -> bool {
@@ -226,7 +230,7 @@ impl ServiceIndex {
         change(service);
         if !service.sets.is_empty() {
             self.dirty.insert(name.clone());
-        } else if service.slices.is_empty() {
+        } else if service.all_slices().next().is_none() {
             self.services.remove(name);
         }
     }
@@ -248,6 +252,20 @@ impl ServiceIndex {
             && self.dirty_slices.is_empty()
             && self.dirty.is_empty()
             && self.removed.is_empty()
+    }
+}
+
+/// Reports whether two slices contribute the same to sets.
+fn has_same_members(a: Option<&EndpointSlice>, b: Option<&EndpointSlice>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.service == b.service && a.addresses == b.addresses && a.ports == b.ports,
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+impl Service {
+    fn all_slices(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.slices.iter().chain(&self.of_endpoints)
     }
 }
 

@@ -109,8 +109,26 @@ mod tests {
             if expected.remove(&(crowded(id), id)) {
                 table.remove(crowded(id), id);
             }
+            if id % 250 == 0 {
+                check(&table, &expected);
+            }
         }
         check(&table, &expected);
         assert_eq!(table.0.capacity(), 0);
+    }
+
+    #[test]
+    fn reserved_room_is_for_as_many_ids_in_all() {
+        let (mut table, mut expected) = (IdTable::default(), BTreeSet::new());
+        for (already, ids) in [(0, 100), (100, 1_000), (1_000, 50), (1_000, 2_000)] {
+            table.reserve(ids as usize);
+            let capacity = table.0.capacity();
+            for id in already..ids {
+                table.insert(crowded(id), id);
+                expected.insert((crowded(id), id));
+            }
+            assert_eq!(table.0.capacity(), capacity, "{already} of {ids}");
+            check(&table, &expected);
+        }
     }
 }

@@ -89,7 +89,7 @@ impl MatchSets {
     }
 
     /// Sets a group's selectors and their keys; returns whether its match set has changed.
-    #[expect(clippy::expect_used, reason = "sets and their content are forgotten together")]
+    #[expect(clippy::expect_used, reason = "sets and their content are removed together")]
     pub(crate) fn set(
         &mut self,
         group: GroupId,

@@ -295,7 +295,7 @@ impl<K: SlotId, T: Default> SideTable<K, T> {
         for _ in self.values.len()..=id.index() {
             self.values.push(T::default());
         }
-        self.values.get_mut(id.index()).expect("there is room now")
+        self.values.get_mut(id.index()).expect("there is a free slot now")
     }
 
     pub(crate) fn get(&self, id: K) -> Option<&T> {

@@ -60,7 +60,7 @@ fn presence_is_matched_once_for_a_shape_and_its_parents() {
     }
     assert_eq!(flush(&mut index).len(), 29);
     assert_eq!(index.stats().groups, 2_900);
-    assert_eq!(index.stats().evaluations, 0, "the facts say it all");
+    assert_eq!(index.stats().evaluations, 0, "the facts decide all selectors");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn keys_with_the_same_matches_share_a_set_that_keeps_its_id() {
     let web = index.match_set(&0).unwrap();
     assert!((0..40).all(|n| index.match_set(&n) == Some(web)));
     assert_eq!(index.matches(web).count(), 100);
-    assert_eq!(index.stats().evaluations, 0, "the fact says which groups match");
+    assert_eq!(index.stats().evaluations, 0, "the fact decides the matching groups");
     index.set_selector(&7, &selector("app != 'db'"));
     assert_eq!(index.flush().changed_items, [] as [u32; 0], "the same keys match");
     assert_eq!(index.match_set(&0), Some(web));

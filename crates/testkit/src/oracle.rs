@@ -349,11 +349,14 @@ impl World<'_> {
     fn service_set(&mut self, service: &tortie_model::NamespacedName, with_ports: bool) -> IpSetId {
         let id = IpSetId::new(unique_id(if with_ports { "svc" } else { "svcnoport" }, &service.to_string()));
         let slices = self.datastore.values().filter_map(|value| match value {
-            Update::EndpointSlice(_, Some(slice)) if slice.service.as_ref() == Some(service) => Some(slice),
+            Update::EndpointSlice(name, Some(slice)) if slice.service.as_ref() == Some(service) => Some((name, slice)),
             _ => None,
         });
+        // Slices that stand for `Endpoints` count while the Service has no other.
+        let (of_endpoints, own): (Vec<_>, Vec<_>) = slices.partition(|(name, _)| name.is_slice_of_endpoints());
+        let slices = if own.is_empty() { of_endpoints } else { own };
         let (mut nets, mut ports) = (BTreeSet::new(), BTreeSet::new());
-        for slice in slices {
+        for (_, slice) in slices {
             for address in &slice.addresses {
                 nets.insert(Cidr::host(*address));
                 let numbers = slice.ports.iter().filter_map(|port| port.port);

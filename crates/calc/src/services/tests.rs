@@ -74,6 +74,56 @@ fn slices_of_endpoints_count_while_their_service_has_no_other() {
 }
 
 #[test]
+fn slices_of_endpoints_are_reconsidered_only_with_the_first_and_the_last_other_slice() {
+    let mut index = ServiceIndex::default();
+    let (id, set) = set("a", false);
+    index.add_set(id, &set);
+    let of_endpoints = [0, 1].map(|subset| name("a").slice_of_endpoints(subset));
+    for name in &of_endpoints {
+        index.on_slice(name, slice("a", &["10.0.0.1"], Some(80)));
+    }
+    flush(&mut index);
+    let (first, second) = (name("a-x"), name("a-y"));
+    let mut dirty_after = |name: &NamespacedName, slice| {
+        index.on_slice(name, slice);
+        let dirty = index.dirty_slices.len();
+        flush(&mut index);
+        dirty
+    };
+    assert_eq!(dirty_after(&first, slice("a", &["10.0.0.2"], Some(80))), 3);
+    assert_eq!(dirty_after(&second, slice("a", &["10.0.0.3"], Some(80))), 1);
+    assert_eq!(dirty_after(&first, slice("a", &["10.0.0.4"], Some(80))), 1);
+    assert_eq!(dirty_after(&first, None), 1);
+    assert_eq!(dirty_after(&of_endpoints[0], slice("a", &["10.0.0.5"], Some(80))), 1);
+    assert_eq!(dirty_after(&second, slice("a", &["10.0.0.6"], Some(80))), 1);
+    assert_eq!(dirty_after(&second, None), 3);
+    assert_eq!(index.applied.len(), 2);
+}
+
+#[test]
+fn readiness_causes_no_work() {
+    let mut index = ServiceIndex::default();
+    let (id, set) = set("a", true);
+    index.add_set(id.clone(), &set);
+    let one = name("one");
+    index.on_slice(&one, slice("a", &["10.0.0.1", "10.0.0.2"], Some(80)));
+    flush(&mut index);
+    let mut value = EndpointSlice::clone(&index.slices[&one]);
+    value.not_ready = ["10.0.0.1".parse().unwrap()].into();
+    value.draining = value.not_ready.clone();
+    index.on_slice(&one, Some(Arc::new(value.clone())));
+    assert!(index.dirty.is_empty() && index.dirty_slices.is_empty());
+    assert_eq!(*index.slices[&one], value);
+    value.addresses = ["10.0.0.2".parse().unwrap()].into();
+    index.on_slice(&one, Some(Arc::new(value)));
+    assert_eq!(flush(&mut index), ["~a:true +IpPorts([]) -IpPorts([10.0.0.1,tcp:80])"]);
+    index.on_slice(&one, None);
+    index.remove_set(id, &set);
+    flush(&mut index);
+    assert!(index.is_empty());
+}
+
+#[test]
 fn a_slice_that_changes_service_moves_its_members() {
     let mut index = ServiceIndex::default();
     for service in ["a", "b"] {

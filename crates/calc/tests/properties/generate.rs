@@ -210,21 +210,33 @@ fn profile() -> impl Strategy<Value = Update> {
 
 fn slice() -> impl Strategy<Value = Update> {
     let address = |n: u8| IpAddr::from([10, 1, 0, n]);
+    let name = prop_oneof![
+        2 => (0..3).prop_map(|n| NamespacedName::new("ns", format!("slice{n}"))),
+        1 => (0..2, 0..2_usize).prop_map(|(n, subset)| {
+            NamespacedName::new("ns", format!("svc{n}")).slice_of_endpoints(subset)
+        }),
+    ];
     let value = (
         prop::option::weighted(0.9, (0..2).prop_map(|n| NamespacedName::new("ns", format!("svc{n}")))),
         subsequence((1..4).map(address).collect::<Vec<_>>(), 0..=3),
         subsequence(vec![None, Some(80), Some(443)], 0..=2),
+        any::<[(bool, bool); 3]>(),
     );
-    (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
-        let slice = value.map(|(service, addresses, ports)| {
+    (name, prop::option::weighted(0.8, value)).prop_map(|(name, value)| {
+        let slice = value.map(|(service, addresses, ports, readiness)| {
             let ports = ports
                 .into_iter()
                 .map(|port| EndpointSlicePort { name: "".into(), protocol: NamedProtocol::Tcp, port })
                 .collect();
-            let (not_ready, draining) = (Box::default(), Box::default());
+            let with = |has: fn(bool, bool) -> bool| {
+                let states = addresses.iter().zip(readiness);
+                states.filter(|(_, (is_ready, serves))| has(*is_ready, *serves)).map(|(address, _)| *address).collect()
+            };
+            let not_ready = with(|is_ready, _| !is_ready);
+            let draining = with(|is_ready, serves| !is_ready && serves);
             EndpointSlice { service, addresses: addresses.into(), ports, not_ready, draining }.into()
         });
-        Update::EndpointSlice(NamespacedName::new("ns", format!("slice{n}")), slice)
+        Update::EndpointSlice(name, slice)
     })
 }
 

@@ -10,7 +10,7 @@ use tortie_classes::{Classes, Compiled, Question};
 use tortie_evaluate::{Evaluator, Layer, Packet, Settings};
 use tortie_model::desired::{Members, WorkloadEndpointState};
 use tortie_model::{Cidr, Direction, Family, Hostname, Protocol, SyncStatus, Update};
-use tortie_testkit::evaluator::{DesiredState, Layer as OracleLayer, Verdict};
+use tortie_testkit::evaluator::{DesiredState, Layer as OracleLayer, OracleVerdict};
 use tortie_testkit::mock::MemberSet;
 use tortie_testkit::oracle::{Datastore, expected};
 use tortie_testkit::packet;
@@ -57,11 +57,11 @@ fn expected_state(datastore: &Datastore) -> DesiredState {
     }
 }
 
-fn same(verdict: tortie_evaluate::Verdict) -> Verdict {
+fn same(verdict: tortie_evaluate::Verdict) -> OracleVerdict {
     match verdict {
-        tortie_evaluate::Verdict::Allow => Verdict::Allow,
-        tortie_evaluate::Verdict::Deny => Verdict::Deny,
-        tortie_evaluate::Verdict::Undecided => Verdict::Undecided,
+        tortie_evaluate::Verdict::Allow => OracleVerdict::Allow,
+        tortie_evaluate::Verdict::Deny => OracleVerdict::Deny,
+        tortie_evaluate::Verdict::Undecided => OracleVerdict::Undecided,
     }
 }
 
