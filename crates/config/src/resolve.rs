@@ -404,10 +404,10 @@ fn set_default(config: &mut Config, param: &Param, version: Option<CalicoVersion
 fn not_done(name: &str, value: &str) -> Option<&'static str> {
     match name {
         "PolicySyncPathPrefix" if !cfg!(feature = "policysync") && !matches!(value, "" | "none") => {
-            Some("this build has no policy sync API; build with --features policysync")
+            Some("the policy sync API is missing from this build: built without `policysync` (see `tortie version`)")
         }
         "FlowLogsGoldmaneServer" if cfg!(not(feature = "goldmane")) && !value.is_empty() => {
-            Some("this build sends nothing to Goldmane; build with --features goldmane")
+            Some("the Goldmane client is missing from this build: built without `goldmane` (see `tortie version`)")
         }
         _ => None,
     }

@@ -179,7 +179,7 @@ fn wireguard(config: &Config) -> WireguardConfig {
 #[must_use]
 pub fn first_table(config: &Config) -> Option<RouteTableIndex> {
     const DEFAULT: TableRange = TableRange { first: 1, last: 250 };
-    /// `default`, `main` and `local`.
+    /// Indices of the routing tables `default`, `main` and `local`.
     const RESERVED: RangeInclusive<u32> = 253..=255;
     let ranges = match (&config.route_table_ranges[..], config.route_table_range) {
         ([], range) => vec![range.unwrap_or(DEFAULT)],
@@ -316,7 +316,7 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
     let unsupported = [
         (
             config.iptables_filter_deny_action == DenyAction::Reject,
-            "IptablesFilterDenyAction: eBPF programs drop what they deny, and do not answer",
+            "IptablesFilterDenyAction: eBPF programs drop denied packets and send no reject",
         ),
         (
             is_set("IptablesMangleAllowAction"),

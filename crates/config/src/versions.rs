@@ -31,7 +31,8 @@ pub(crate) struct FormerDefault {
 
 /// Changes from 3.29 to 3.33 of parameters that have an effect here
 /// (`felix/config/config_params.go`).
-const FORMER_DEFAULTS: [FormerDefault; 3] = [
+const FORMER_DEFAULTS: [FormerDefault; 4] = [
+    FormerDefault { name: "EndpointStatusPathPrefix", changed_in: CalicoVersion(3, 30), value: "" },
     FormerDefault { name: "NFTablesMode", changed_in: CalicoVersion(3, 32), value: "Disabled" },
     FormerDefault { name: "ProgramClusterRoutes", changed_in: CalicoVersion(3, 33), value: "Disabled" },
     FormerDefault {
@@ -65,7 +66,9 @@ mod tests {
     /// do not serve metrics over TLS.
     #[test]
     fn each_version_has_the_defaults_of_its_release() {
-        const TABLE: [(&str, [&str; 6]); 3] = [
+        const FILES: &str = "/var/run/calico";
+        const TABLE: [(&str, [&str; 6]); 4] = [
+            ("EndpointStatusPathPrefix", ["", FILES, FILES, FILES, FILES, FILES]),
             ("NFTablesMode", ["Disabled", "Disabled", "Disabled", "Auto", "Auto", "Auto"]),
             (
                 "ProgramClusterRoutes",

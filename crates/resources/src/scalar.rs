@@ -229,10 +229,10 @@ pub(crate) fn sorted_pairs(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> Lis
     pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Reads a text, or the text of a number or boolean.
+/// Reads a text, or the text of a number or boolean; `yes` is the text `true`.
 pub(crate) fn plain_text(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     match cursor.content() {
-        Content::Bool(value) => Some(value.to_string()),
+        Content::Bool(value) | Content::Switch(value, _) => Some(value.to_string()),
         Content::Int(value) => Some(value.to_string()),
         Content::Float(value) => Some(value.to_string()),
         _ => cursor.text(sink).map(str::to_owned),

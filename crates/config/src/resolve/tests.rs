@@ -55,7 +55,7 @@ fn an_overridden_bad_value_is_reported_too() {
 }
 
 #[test]
-fn vital_values_must_be_right() {
+fn invalid_values_of_fatal_parameters_are_errors() {
     let error = resolve(&[(ConfigSource::ConfigFile, &[("ChainInsertMode", "prepend")])]).unwrap_err();
     assert_eq!(error.to_string(), "config file: ChainInsertMode: `prepend` must be one of insert, append");
     assert!(resolve(&[(ConfigSource::ConfigFile, &[("MaxIpsetSize", "none")])]).is_err());

@@ -46,7 +46,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "bool",
         "false",
         field("bpfEnabled", Bool),
-        "Enforce policy by eBPF programs at netfilter hooks instead of chains and IP sets; needs Linux 6.4, or 6.0 with nftables rules that call programs. Policy only: kube-proxy keeps \
+        "Enforce policy by eBPF programs at netfilter hooks instead of chains and IP sets; needs Linux 6.4 or newer, or 6.0 or newer with nftables rules that call programs. Policy only: kube-proxy keeps \
              running, and iptables is needed only for masquerading of IP pools, floating addresses, DSCP \
              values, tunnels and service loop prevention; where it is installed, `filter` also accepts \
              packets that programs allow. Denied packets are dropped; rules with the action Log write to \
@@ -75,7 +75,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(Auto,Link,Rule)",
         "Auto",
         None,
-        "how eBPF programs are attached to netfilter hooks, with `BPFEnabled`: by links (Linux 6.4), by matches of nftables rules (`xt_bpf`, Linux 6.0), or by links where the \
+        "how eBPF programs are attached to netfilter hooks, with `BPFEnabled`: by links (Linux 6.4 or newer), by matches of nftables rules (`xt_bpf`, Linux 6.0 or newer), or by links where the \
              kernel has them and by rules otherwise",
     ),
     not_used("BPFHostConntrackBypass", "bool", "false", field("bpfHostConntrackBypass", Bool), EBPF),

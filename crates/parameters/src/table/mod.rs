@@ -55,7 +55,7 @@ pub fn of_field(name: &str) -> Option<(&'static Parameter, FieldForm)> {
 pub fn markdown() -> String {
     let mut text = String::from(HEADING);
     let mut notes = Footnotes::new();
-    for Parameter { name, kind, default, treatment, .. } in parameters() {
+    for Parameter { name, kind, default, field, treatment, .. } in parameters() {
         let cell = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", text.replace('|', "\\|")) };
         let does = match treatment {
             Treatment::Used(does) | Treatment::Connection(does) | Treatment::OfNodes(does) => (*does).to_owned(),
@@ -63,7 +63,8 @@ pub fn markdown() -> String {
             Treatment::Description => "describes the cluster".to_owned(),
             Treatment::NotUsed(why) => format!("no effect{}", notes.reference(why)),
         };
-        text += &format!("| {name} | {} | {} | {does} |\n", cell(kind), cell(default));
+        let field = field.map_or("", |field| field.name);
+        text += &format!("| {name} | {} | {} | {} | {does} |\n", cell(field), cell(kind), cell(default));
     }
     text + &notes.text()
 }
@@ -95,14 +96,14 @@ const HEADING: &str = "\
 # Parameters
 
 Felix's parameters and their effect in Tortie. The first column is the name in a configuration file; `FELIX_` before it makes the
-name of the environment variable. Type and default are in the notation of Felix's source; it lacks the parameters that are
-marked as Tortie's own. A warning names each parameter without effect that is set to another value than its default, with the
-reason, which is a footnote here.
+name of the environment variable. The second is the field of `FelixConfiguration`, empty if no field sets the parameter. Type and
+default are in the notation of Felix's source; it lacks the parameters that are marked as Tortie's own. A warning names each
+parameter without effect that is set to another value than its default, with the reason, which is a footnote here.
 
 `cargo xtask parameters` writes this table from `crates/parameters/src/table`; `tortie parameters` prints it.
 
-| parameter | type | default | effect |
-|---|---|---|---|
+| parameter | field | type | default | effect |
+|---|---|---|---|---|
 ";
 
 #[cfg(test)]
@@ -165,6 +166,17 @@ mod tests {
             };
             assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('|'), "{}", parameter.name);
         }
+    }
+
+    #[test]
+    fn a_row_has_the_field_or_an_empty_cell() {
+        let table = markdown();
+        for row in ["| HealthPort | `healthPort` | `int(0:65535)` | `9099` | ", "| CalicoVersion |  | `string` |  | "] {
+            assert!(table.lines().any(|line| line.starts_with(row)), "{row}");
+        }
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), parameters().len() + 2);
+        assert!(rows.iter().all(|row| row.replace("\\|", "").matches('|').count() == 6));
     }
 
     #[test]

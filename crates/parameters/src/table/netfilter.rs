@@ -68,14 +68,14 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "port-list",
         "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         field("failsafeInboundHostPorts", ProtoPorts),
-        "Ports of the host that stay reachable whatever host endpoint policy denies",
+        "Inbound failsafe ports of host endpoints, open regardless of policy",
     )),
     fatal(used(
         "FailsafeOutboundHostPorts",
         "port-list",
         "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667",
         field("failsafeOutboundHostPorts", ProtoPorts),
-        "Remote ports that the host may always reach",
+        "Outbound failsafe ports of host endpoints, open regardless of policy",
     )),
     used(
         "FeatureDetectOverride",
@@ -161,7 +161,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("istioAmbientMode", Text),
         "Mark traffic between pods of the mesh",
     ),
-    used("IstioDSCPMark", "dscp", "23", field("istioDSCPMark", Scalar), "DSCP value of that mark"),
+    used("IstioDSCPMark", "dscp", "23", field("istioDSCPMark", Scalar), "DSCP value of the mark of `IstioAmbientMode`"),
     used(
         "KubeNodePortRanges",
         "portrange-list",
@@ -209,7 +209,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(IPPoolsOnly,IPPoolsAndHostIPs)",
         "IPPoolsOnly",
         field("natOutgoingExclusions", Text),
-        "Destinations without SNAT, besides the pools",
+        "Destinations, besides the IP pools, to which traffic is not masqueraded",
     ),
     used("NATPortRange", "portrange", "", field("natPortRange", Scalar), "Source ports of masqueraded traffic"),
     fatal(not_none(used(

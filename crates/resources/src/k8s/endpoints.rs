@@ -1,5 +1,6 @@
 //! `Endpoints`, the predecessor of `EndpointSlice`.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use tortie_model::{EndpointSlice, Update, parse_address};
@@ -20,18 +21,22 @@ pub(crate) fn endpoints(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Cont
     let service = name_of(object);
     let slices = object.map.list("subsets", sink, |subset, sink| {
         let subset = subset.map(sink)?;
-        let not_ready = addresses(subset, "notReadyAddresses", sink);
         let mut all = addresses(subset, "addresses", sink);
+        let ready: HashSet<IpAddr> = all.iter().copied().collect();
+        let mut not_ready = addresses(subset, "notReadyAddresses", sink);
+        not_ready.retain(|address| !ready.contains(address));
         all.extend(&not_ready);
-        let slice = EndpointSlice {
+        Some(EndpointSlice {
             service: Some(service.clone()),
             addresses: all.into(),
             ports: subset.list("ports", sink, slice_port).into(),
             not_ready: not_ready.into(),
             draining: Box::default(),
-        };
-        is_within_bound(object, &slice, sink).then_some(slice)
+        })
     });
+    if !is_within_bound(object, &slices, sink) {
+        return None;
+    }
     let updates = slices
         .into_iter()
         .enumerate()

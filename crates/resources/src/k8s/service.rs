@@ -1,5 +1,6 @@
 //! Services and endpoint slices.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
     };
     let service = labels.iter().find(|(name, _)| *name == SERVICE_NAME).map(|(_, service)| *service);
     let (mut addresses, mut not_ready, mut draining): (Vec<IpAddr>, Vec<IpAddr>, Vec<IpAddr>) = Default::default();
+    let mut ready: HashSet<IpAddr> = HashSet::new();
     map.list("endpoints", sink, |endpoint, sink| {
         let endpoint = endpoint.map(sink)?;
         // Slices may contain host names, which are no IP set members.
@@ -76,7 +78,9 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
         let conditions = endpoint.field("conditions").and_then(|conditions| conditions.map(sink));
         // A condition that is absent is met, except for termination.
         let mut is_met = |name: &str| conditions.is_none_or(|all| all.field(name).is_none() || all.flag(name, sink));
-        if !is_met("ready") {
+        if is_met("ready") {
+            ready.extend(own());
+        } else {
             not_ready.extend(own());
             let is_serving = is_met("serving");
             let is_terminating = conditions.is_some_and(|conditions| conditions.flag("terminating", sink));
@@ -84,6 +88,9 @@ pub(crate) fn endpoint_slice(namespace: &str, map: Map<'_, '_>, sink: &mut Sink)
         }
         Some(())
     });
+    // One ready endpoint of several with an address suffices.
+    not_ready.retain(|address| !ready.contains(address));
+    draining.retain(|address| !ready.contains(address));
     EndpointSlice {
         service: service.map(|service| NamespacedName::new(namespace, service)),
         addresses: addresses.into(),
@@ -118,19 +125,26 @@ pub(crate) fn service_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Opti
     Some(vec![Update::Service(name_of(object), Some(value.into()))])
 }
 
-/// Bound on the pairs of address and port of one slice: each becomes a member of an IP set. Slices
+/// Bound on the pairs of address and port of one object: each becomes a member of an IP set. Slices
 /// that the control plane writes have at most 1,000 endpoints of 100 ports.
 const MAX_SLICE_MEMBERS: usize = 100_000;
 
 /// Converts an `EndpointSlice`.
 pub(crate) fn endpoint_slice_resource(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
     let value = endpoint_slice(&object.id.namespace, object.map, sink);
-    is_within_bound(object, &value, sink).then(|| vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
+    is_within_bound(object, [&value], sink).then(|| vec![Update::EndpointSlice(name_of(object), Some(value.into()))])
 }
 
-/// Reports whether a slice has a permitted number of members; if not, it is an error.
-pub(super) fn is_within_bound(object: &Object<'_, '_>, slice: &EndpointSlice, sink: &mut Sink) -> bool {
-    let members = slice.addresses.len().saturating_mul(slice.ports.len());
+/// Reports whether the slices of an object have a permitted number of members in total; if not, it
+/// is an error.
+pub(super) fn is_within_bound<'s>(
+    object: &Object<'_, '_>,
+    slices: impl IntoIterator<Item = &'s EndpointSlice>,
+    sink: &mut Sink,
+) -> bool {
+    // Without ports, addresses are members of the sets without ports.
+    let members = slices.into_iter().map(|slice| slice.addresses.len().saturating_mul(slice.ports.len().max(1)));
+    let members = members.fold(0, usize::saturating_add);
     if members > MAX_SLICE_MEMBERS {
         let message = format!("has {members} pairs of address and port; at most {MAX_SLICE_MEMBERS} are allowed");
         object.root.error(sink, message);

@@ -70,7 +70,7 @@ pub fn read_written(
     manifest.unreadable = each_object(text, format, |node, implied| {
         manifest.resources.push(read_resource(Cursor::root(node), implied, options, labels, &mut None));
         if let Some(resource) = manifest.resources.last_mut() {
-            unknown::refuse_switches(node, resource);
+            unknown::refuse_switches(node, implied, resource);
         }
         let mut object = serde_json::Value::from(node);
         if let (Some(Implied::Text(api_version, kind)), Some(fields)) = (implied, object.as_object_mut())
@@ -217,12 +217,7 @@ fn convert(
     sink: &mut Sink,
 ) -> (Option<ObjectId>, String, Outcome) {
     const INVALID: Outcome = Outcome::Invalid { substitute: None };
-    let absent = map.field("apiVersion").is_none() && map.field("kind").is_none();
-    let written = match implied.filter(|_| absent) {
-        Some(Implied::Text(api_version, kind)) => (Some(api_version), Some(kind)),
-        Some(Implied::Kind(kind)) => (Some(kind.api_version()), Some(kind.as_str())),
-        None => (map.text("apiVersion", sink), map.text("kind", sink)),
-    };
+    let written = version_and_kind(map, implied, sink);
     let (Some(api_version), Some(kind_name)) = written else {
         for name in ["apiVersion", "kind"] {
             if map.field(name).is_none() {
@@ -262,6 +257,20 @@ fn convert(
     (Some(object.id), subject, outcome)
 }
 
+/// Returns `apiVersion` and `kind` of an object: as written, or implied if it has neither.
+fn version_and_kind<'n>(
+    map: Map<'n, '_>,
+    implied: Option<Implied<'n>>,
+    sink: &mut Sink,
+) -> (Option<&'n str>, Option<&'n str>) {
+    let absent = map.field("apiVersion").is_none() && map.field("kind").is_none();
+    match implied.filter(|_| absent) {
+        Some(Implied::Text(api_version, kind)) => (Some(api_version), Some(kind)),
+        Some(Implied::Kind(kind)) => (Some(kind.api_version()), Some(kind.as_str())),
+        None => (map.text("apiVersion", sink), map.text("kind", sink)),
+    }
+}
+
 fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let contributions = match object.options.syncer {
         SyncerType::Felix => felix::contributions(object, labels, sink),
@@ -269,7 +278,10 @@ fn contributions(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink
     };
     // The API server checks the types of the other kinds.
     if object.id.kind.is_calico() && object.options.unknown_fields == UnknownFields::Refuse {
-        switches::check(object.root, sink);
+        match object.id.kind {
+            Kind::FelixConfiguration => switches::check_configuration(object.root, sink),
+            _ => switches::check(object.root, sink),
+        }
     }
     contributions
 }

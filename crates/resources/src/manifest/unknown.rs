@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{Implied, version_and_kind};
 use crate::object::{Kind, Outcome, Resource, STORED_VERSION};
 use crate::stored::ResourceKind;
 use crate::tree::{Cursor, Map, Node, Sink, UnknownField};
@@ -114,10 +115,10 @@ const OF_BASELINE: &str = "is obsolete; the successor of this kind is ClusterNet
 
 /// Makes an object of a kind of Calico's API that is only stored invalid, if calicoctl reads a word
 /// in it as a boolean and Tortie as text.
-pub(super) fn refuse_switches(node: &Node<'_>, resource: &mut Resource) {
+pub(super) fn refuse_switches(node: &Node<'_>, implied: Option<Implied<'_>>, resource: &mut Resource) {
     let root = Cursor::root(node);
     let quiet = &mut Sink::default();
-    let api_version = root.map(quiet).and_then(|map| map.text("apiVersion", quiet)).unwrap_or_default();
+    let api_version = root.map(quiet).and_then(|map| version_and_kind(map, implied, quiet).0).unwrap_or_default();
     if resource.outcome != Outcome::Unknown || !Kind::is_version_of_calico(api_version) {
         return;
     }

@@ -114,6 +114,46 @@ subsets:
     assert_eq!(contributions(&skipped), []);
     assert_eq!(contributions("{apiVersion: v1, kind: Endpoints, metadata: {name: a, namespace: b}}"), []);
     assert!(problems(&text.replace("port: 53", "port: 70000")).contains("subsets[1].ports[0].port: must be between"));
+    // An address that is both ready and not ready is ready.
+    let both = contributions(&text.replace("{ip: 10.0.0.6}", "{ip: 10.0.0.6}, {ip: 10.0.0.5}"));
+    assert_eq!(both, updates);
+}
+
+#[test]
+fn pairs_of_address_and_port_are_bounded_for_a_whole_object() {
+    let addresses = |count: usize| vec!["{ip: 10.0.0.1}"; count].join(", ");
+    let ports = "{port: 1}, {port: 2}";
+    let object = |subsets: &str| {
+        format!("{{apiVersion: v1, kind: Endpoints, metadata: {{name: a, namespace: b}}, subsets: [{subsets}]}}")
+    };
+    let subset = |addresses: &str, ports: &str| format!("{{addresses: [{addresses}], ports: [{ports}]}}");
+    let half = subset(&addresses(25_000), ports);
+    assert_eq!(problems(&object(&format!("{half}, {half}"))), "");
+    let without_ports = subset(&addresses(1), "");
+    let found = problems(&object(&format!("{half}, {half}, {without_ports}")));
+    assert!(found.contains("has 100001 pairs of address and port; at most 100000 are allowed"), "{found}");
+    let slice = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: a, namespace: b}}, endpoints: \
+         [{{addresses: [{}]}}]}}",
+        vec!["10.0.0.1"; 100_001].join(", ")
+    );
+    assert!(problems(&slice).contains("has 100001 pairs of address and port"), "{}", problems(&slice));
+}
+
+#[test]
+fn an_address_of_a_ready_endpoint_is_ready() {
+    let text = "
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: db-x, namespace: shop, labels: {kubernetes.io/service-name: db}}
+endpoints:
+- {addresses: [10.0.0.5], conditions: {ready: false, serving: true, terminating: true}}
+- {addresses: [10.0.0.5], conditions: {ready: true}}
+- {addresses: [10.0.0.6], conditions: {ready: false, serving: true, terminating: true}}
+";
+    let Update::EndpointSlice(_, Some(slice)) = only(text) else { panic!() };
+    let rest: Box<[std::net::IpAddr]> = ["10.0.0.6".parse().unwrap()].into();
+    assert_eq!((&slice.not_ready, &slice.draining), (&rest, &rest));
 }
 
 #[test]

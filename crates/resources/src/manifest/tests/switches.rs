@@ -2,7 +2,7 @@
 
 use tortie_model::{Interner, Update};
 
-use super::{Format, Options, Outcome, contributions, problems, read_written};
+use super::{Format, Options, Outcome, contributions, manifest, problems, read_written};
 
 fn calico(kind: &str, labels: &str, spec: &str) -> String {
     format!(
@@ -101,9 +101,34 @@ fn kinds_that_are_only_stored_are_searched_for_such_words() {
     assert_eq!(read(&text), (invalid, vec!["metadata.labels.enabled".to_owned()]));
     let text = calico("IPAMConfiguration", "", "{strictAffinity: yes, autoAllocateBlocks: on}");
     assert_eq!(read(&text), (Outcome::Unknown, Vec::new()));
+    let text = calico("IPAMHandle", "", "{deleted: no}")
+        .replace("name: a", "name: a, ownerReferences: [{controller: yes, blockOwnerDeletion: on, name: b}]");
+    assert_eq!(read(&text), (Outcome::Unknown, Vec::new()));
+    // The items of a list of a kind need no `apiVersion`.
+    let text = "apiVersion: projectcalico.org/v3\nkind: KubeControllersConfigurationList\nitems:\n\
+                - {metadata: {name: a}, spec: {healthChecks: on}}\n";
+    assert_eq!(read(text), (Outcome::Invalid { substitute: None }, vec!["spec.healthChecks".to_owned()]));
     // The reader of a directory has no use for these kinds.
     let found = problems(&calico("KubeControllersConfiguration", "a: n", "{}"));
     assert!(found.contains("warning: KubeControllersConfiguration/a: metadata.labels.a: ") && !found.contains("error"));
+}
+
+#[test]
+fn an_unknown_field_of_a_configuration_may_be_a_boolean() {
+    let config = |spec: &str| calico("FelixConfiguration", "", spec).replace("name: a", "name: default");
+    let read = |text: &str| match manifest(text).resources.remove(0).outcome {
+        Outcome::Valid(updates) => updates,
+        other => panic!("{other:?}"),
+    };
+    let text = config("{bpfFromTomorrow: yes}");
+    assert_eq!(read(&text), [Update::GlobalConfig("BpfFromTomorrow".into(), Some("true".into()))]);
+    let only_unknown = problems(&text);
+    assert!(only_unknown.contains("spec.bpfFromTomorrow: is not a known parameter"), "{only_unknown}");
+    assert_eq!(only_unknown.lines().count(), 1, "{only_unknown}");
+    for known in ["{natPortRange: on}", "{logPrefix: on}", "{nodeSelector: on}"] {
+        let refused = problems(&config(known));
+        assert!(refused.contains("must be text (put it in quotes)"), "{refused}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Resources of `projectcalico.org/v3` and Kubernetes, with the fields that the model keeps.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -171,12 +172,14 @@ pub(super) fn endpoint_slice(out: &mut Object<'_>, name: &NamespacedName, slice:
     });
     let v6 = slice.addresses.iter().any(IpAddr::is_ipv6);
     out.text("addressType", if v6 { "IPv6" } else { "IPv4" });
+    let [not_ready, draining] =
+        [&slice.not_ready, &slice.draining].map(|addresses| addresses.iter().collect::<HashSet<_>>());
     out.list("endpoints", &slice.addresses, |out, address| {
         object(out, |object| {
             object.list("addresses", [address], shown);
             object.object("conditions", |conditions| {
-                let is_draining = slice.draining.contains(address);
-                conditions.bare_if("ready", slice.not_ready.contains(address).then_some(false));
+                let is_draining = draining.contains(address);
+                conditions.bare_if("ready", not_ready.contains(address).then_some(false));
                 conditions.bare_if("serving", is_draining.then_some(true));
                 conditions.bare_if("terminating", is_draining.then_some(true));
             });
