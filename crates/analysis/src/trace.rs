@@ -49,8 +49,8 @@
 //!   floating address.
 //! - A translated destination ([`DestinationNat`]) is evaluated as the node that translates it
 //!   does: untracked policy and policy before DNAT see the original destination. A backend on
-//!   another node sees the address of the node of a node port, as with kube-proxy unless
-//!   `externalTrafficPolicy` is `Local`. With `Local`, such a backend gets no packets.
+//!   another node sees the address of the node of a node port, as with `externalTrafficPolicy:
+//!   Cluster`; `Local` is not evaluated.
 //! - Sources are translated on the way: packets that leave the pools (`natOutgoing`), and packets
 //!   of a node into a tunnel. [`Leg::packet`] is the packet at an endpoint.
 //! - The question is about the first packet of a connection. If it is sent to a Service, ask about

@@ -1,13 +1,16 @@
 //! Pods that use the network of their node. They have no endpoint.
 
 use std::cell::OnceCell;
+#[cfg(feature = "kubernetes")]
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 #[cfg(feature = "kubernetes")]
-use tortie_datastore::kubernetes::{ApiResource, Client};
+use tortie_datastore::kubernetes::{ApiError, ApiResource, Client};
 use tortie_datastore::{DirAccess, manifest_texts};
 use tortie_model::{Hostname, Interner, parse_address};
 use tortie_resources::manifest::{Format, Options, read_written};
@@ -18,41 +21,87 @@ pub(super) struct HostNetworkPod {
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// The pods are read at the first question about one.
+/// Pods of a datastore. Each answer is kept.
 pub(super) struct HostNetworkPods {
-    place: Place,
-    known: OnceCell<BTreeMap<String, HostNetworkPod>>,
+    place: PodSource,
+    /// All pods of a directory, once it has been read.
+    of_directory: OnceCell<BTreeMap<String, HostNetworkPod>>,
+    /// Answers of an API server.
+    #[cfg(feature = "kubernetes")]
+    answers: RefCell<BTreeMap<String, Option<HostNetworkPod>>>,
 }
 
-pub(super) enum Place {
+pub(super) enum PodSource {
     Directory(PathBuf, DirAccess),
     #[cfg(feature = "kubernetes")]
     Kubernetes(Client),
     Nowhere,
 }
 
+/// Reason why it is unknown whether a pod exists.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PodsError {
+    #[error("the manifests of {}", .root.display())]
+    Directory {
+        root: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[cfg(feature = "kubernetes")]
+    #[error("pod {name}")]
+    Api {
+        name: String,
+        #[source]
+        source: Box<ApiError>,
+    },
+}
+
 impl HostNetworkPods {
-    pub(super) fn at(place: Place) -> Self {
-        Self { place, known: OnceCell::new() }
+    pub(super) fn at(place: PodSource) -> Self {
+        Self {
+            place,
+            of_directory: OnceCell::new(),
+            #[cfg(feature = "kubernetes")]
+            answers: RefCell::default(),
+        }
     }
 
     /// Returns a pod by namespace and name, `namespace/name`.
-    pub(super) fn find(&self, name: &str) -> Option<HostNetworkPod> {
+    pub(super) fn find(&self, name: &str) -> Result<Option<HostNetworkPod>, PodsError> {
         match &self.place {
-            Place::Directory(root, access) => self.known.get_or_init(|| of_directory(root, *access)).get(name).cloned(),
-            #[cfg(feature = "kubernetes")]
-            Place::Kubernetes(client) => {
-                let (namespace, name) = name.split_once('/')?;
-                of_pod(&client.get(ApiResource::PODS, namespace, name).ok()?)
+            PodSource::Directory(root, access) => {
+                if let Some(pods) = self.of_directory.get() {
+                    return Ok(pods.get(name).cloned());
+                }
+                let pods = of_directory(root, *access)
+                    .map_err(|source| PodsError::Directory { root: root.clone(), source })?;
+                Ok(self.of_directory.get_or_init(|| pods).get(name).cloned())
             }
-            Place::Nowhere => None,
+            #[cfg(feature = "kubernetes")]
+            PodSource::Kubernetes(client) => self.of_server(client, name),
+            PodSource::Nowhere => Ok(None),
         }
+    }
+
+    #[cfg(feature = "kubernetes")]
+    fn of_server(&self, client: &Client, name: &str) -> Result<Option<HostNetworkPod>, PodsError> {
+        let Some((namespace, pod)) = name.split_once('/') else { return Ok(None) };
+        if let Some(known) = self.answers.borrow().get(name) {
+            return Ok(known.clone());
+        }
+        let answer = match client.get(ApiResource::PODS, namespace, pod) {
+            Ok(object) => of_pod(&object),
+            Err(error) if error.is_not_found() => None,
+            Err(source) => return Err(PodsError::Api { name: name.to_owned(), source: Box::new(source) }),
+        };
+        self.answers.borrow_mut().insert(name.to_owned(), answer.clone());
+        Ok(answer)
     }
 }
 
-fn of_directory(root: &Path, access: DirAccess) -> BTreeMap<String, HostNetworkPod> {
+fn of_directory(root: &Path, access: DirAccess) -> io::Result<BTreeMap<String, HostNetworkPod>> {
     let mut found = BTreeMap::new();
-    for (file, text) in manifest_texts(root, access).unwrap_or_default() {
+    for (file, text) in manifest_texts(root, access)? {
         if !text.contains("hostNetwork") {
             continue;
         }
@@ -64,7 +113,7 @@ fn of_directory(root: &Path, access: DirAccess) -> BTreeMap<String, HostNetworkP
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// Returns `None` for a pod with an own network, without a node, or that has ended.

@@ -98,7 +98,7 @@ impl DecidedBy {
             Self::ProfileRule { profile, index } => format!("profile {profile}, {direction} rule {index}"),
             Self::EndOfProfiles => "no policy applies, and no profile allows it".to_owned(),
             Self::Failsafe(port) => format!("failsafe port {} of protocol {}", port.port, port.protocol),
-            Self::Guard(guard) => format!("{}, whatever policies say", guard.in_words()),
+            Self::Guard(guard) => format!("{}, regardless of policy", guard.in_words()),
             Self::EndpointInactive => "the endpoint is not active".to_owned(),
             Self::Contested(contest) => contest.to_string(),
             Self::NoForwardPolicy => "no policy applies to forwarded traffic".to_owned(),

@@ -1,6 +1,7 @@
 //! Questions about connections, and their answers.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use tortie_evaluate::{Explanation, Layer, Packet, Verdict};
 use tortie_model::{Direction, HostEndpointName, Hostname, WorkloadEndpointId, WorkloadEndpointKey};
@@ -108,6 +109,8 @@ pub struct Connection {
     /// Answers of the endpoints on the way, in order. All are evaluated, also after one that
     /// denies.
     pub legs: Vec<Leg>,
+    /// Source address that the connection begins with; `None` if nothing was evaluated.
+    pub source: Option<IpAddr>,
 }
 
 impl Connection {

@@ -165,7 +165,7 @@ impl AddressIndex {
         }
     }
 
-    /// Puts an endpoint whose addresses the platform confirmed before those that only claim them.
+    /// Moves an endpoint with confirmed addresses before endpoints that only claim them.
     #[expect(clippy::expect_used, reason = "the endpoint was just added with its addresses")]
     fn put_first(&mut self, endpoint: &WorkloadEndpoint, key: &WorkloadEndpointKey) {
         for address in workload_addresses(endpoint) {

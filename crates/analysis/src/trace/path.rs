@@ -33,7 +33,7 @@ impl Cluster {
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn evaluate(&mut self, query: &ConnectionQuery) -> Result<Connection, TraceError> {
         let ConnectionQuery { from, to, packet, translation, is_pending } = query;
-        let mut connection = Connection::default();
+        let mut connection = Connection { source: Some(packet.source()), ..Connection::default() };
         for place in [from, to] {
             if let Place::Workload(key) = place {
                 self.workload(key).ok_or_else(|| Missing::Workload(key.id()))?;
@@ -93,20 +93,13 @@ impl Cluster {
     ) -> Result<(), TraceError> {
         use Direction::{Egress, Ingress};
 
+        let incoming = match entry {
+            Entry::Node => return self.pass_from_node(node, exit, query, connection),
+            Entry::Workload(_) => Link::Workload,
+            Entry::Link(link) => link,
+        };
         let view = self.node(node)?;
         let legs = &mut connection.legs;
-        let incoming = match (entry, exit) {
-            (Entry::Node, Exit::Workload(_)) => return Ok(()),
-            (Entry::Node, Exit::Link(link)) => return view.host_legs(Traffic::Own, link, Egress, query, legs),
-            (Entry::Node, Exit::Node) => {
-                view.host_legs(Traffic::Own, Link::Loopback, Egress, query, legs)?;
-                // Loopback receives the packet after its translation.
-                let query = PacketQuery { entering: query.packet, ..query };
-                return view.host_legs(Traffic::Own, Link::Loopback, Ingress, query, legs);
-            }
-            (Entry::Workload(_), _) => Link::Workload,
-            (Entry::Link(link), _) => link,
-        };
         let traffic = match (entry, exit) {
             (Entry::Workload(_), Exit::Node) => Traffic::WorkloadToHost,
             (_, Exit::Node) => Traffic::Own,
@@ -127,5 +120,30 @@ impl Cluster {
             Exit::Link(link) => link,
         };
         view.host_legs(Traffic::Forwarded, outgoing, Egress, query, legs)
+    }
+
+    /// Evaluates the endpoints of a node for a packet that the node itself sends.
+    fn pass_from_node(
+        &mut self,
+        node: &Hostname,
+        exit: Exit<'_>,
+        query: PacketQuery<'_>,
+        connection: &mut Connection,
+    ) -> Result<(), TraceError> {
+        let link = match exit {
+            // No policy applies.
+            Exit::Workload(_) => return Ok(()),
+            Exit::Node => Link::Loopback,
+            Exit::Link(link) => link,
+        };
+        let view = self.node(node)?;
+        let legs = &mut connection.legs;
+        view.host_legs(Traffic::Own, link, Direction::Egress, query, legs)?;
+        if matches!(exit, Exit::Node) {
+            // Loopback receives the packet after its translation.
+            let query = PacketQuery { entering: query.packet, ..query };
+            view.host_legs(Traffic::Own, link, Direction::Ingress, query, legs)?;
+        }
+        Ok(())
     }
 }

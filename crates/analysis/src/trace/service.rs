@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tortie_model::{Family, NamedProtocol, NamespacedName, Protocol, Update};
+use tortie_model::{Family, Key, NamedProtocol, NamespacedName, Protocol, Update};
 
 use crate::trace::cluster::Cluster;
 use crate::trace::connection::Place;
@@ -80,11 +80,9 @@ impl Cluster {
         port: u16,
         family: Family,
     ) -> Result<Vec<Backend>, ServiceError> {
-        let found = self.objects().find_map(|object| match object {
-            Update::Service(name, Some(found)) if name == service => Some(found),
-            _ => None,
-        });
-        let found = found.ok_or_else(|| ServiceError::Unknown(service.clone()))?;
+        let Some(Update::Service(_, Some(found))) = self.object(&Key::Service(service.clone())) else {
+            return Err(ServiceError::Unknown(service.clone()));
+        };
         let is_port = |of: &&tortie_model::ServicePort| {
             of.port == i32::from(port) && of.protocol.eq_ignore_ascii_case(protocol.as_str())
         };
@@ -98,15 +96,17 @@ impl Cluster {
         let slices = if own.is_empty() { of_endpoints } else { own };
         let (mut ready, mut draining, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (_, slice) in slices {
+            let is_not_ready: BTreeSet<&IpAddr> = slice.not_ready.iter().collect();
+            let is_draining: BTreeSet<&IpAddr> = slice.draining.iter().collect();
             // The ports of a slice have the names of the service's ports.
             let ports = slice.ports.iter().filter(|of| of.name == service_port.name && of.protocol == protocol);
             for port in ports.filter_map(|of| of.port) {
                 for address in slice.addresses.iter().filter(|address| Family::of(**address) == family) {
                     let backend = Backend { address: *address, port };
                     all.insert(backend);
-                    if !slice.not_ready.contains(address) {
+                    if !is_not_ready.contains(address) {
                         ready.insert(backend);
-                    } else if slice.draining.contains(address) {
+                    } else if is_draining.contains(address) {
                         draining.insert(backend);
                     }
                 }

@@ -16,8 +16,8 @@ const NODES: usize = 2;
 /// Number of ports of a case with separate pictures.
 const PORTS: usize = 3;
 
-fn node(map: &Map, place: &pods::Place) -> usize {
-    let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+fn node(map: &Map, place: &pods::LabHost) -> usize {
+    let pods::LabHost::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
     let name = format!("{namespace}/{name}");
     map.nodes.iter().position(|node| node.members.iter().any(|member| **member == *name)).unwrap()
 }

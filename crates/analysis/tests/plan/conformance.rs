@@ -27,8 +27,8 @@ fn expected<'a>(before: &'a Step, after: &'a Step) -> impl Iterator<Item = (&'a 
     })
 }
 
-fn name(place: &pods::Place) -> String {
-    let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+fn name(place: &pods::LabHost) -> String {
+    let pods::LabHost::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
     format!("{namespace}/{name}")
 }
 

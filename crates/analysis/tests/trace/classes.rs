@@ -66,8 +66,8 @@ impl Node {
 /// Returns whether each end allows a flow: the source, and the destination.
 fn ask(compiled: &Compiled<'_>, evaluator: &Evaluator, pods: &Pods, flow: &pods::Flow) -> (bool, bool) {
     let family = if flow.family == pods::Family::V4 { Family::V4 } else { Family::V6 };
-    let place = |place: &pods::Place| {
-        let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+    let place = |place: &pods::LabHost| {
+        let pods::LabHost::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
         let (id, addresses) = &pods[&format!("{namespace}/{name}")];
         (id, *addresses.iter().find(|address| Family::of(**address) == family).unwrap())
     };

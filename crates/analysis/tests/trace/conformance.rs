@@ -31,8 +31,8 @@ impl Case {
         self.followed.follow(step).into_iter().for_each(|update| self.cluster.apply(update));
     }
 
-    fn place(&self, place: &pods::Place, family: Family) -> (Place, IpAddr) {
-        let pods::Place::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
+    fn place(&self, place: &pods::LabHost, family: Family) -> (Place, IpAddr) {
+        let pods::LabHost::Pod { namespace, name } = place else { panic!("cases are about pods, not {place}") };
         let [key] = self.cluster.workloads_named(&format!("{namespace}/{name}")) else { panic!("{place}") };
         let endpoint = self.cluster.workload(key).unwrap();
         let net = endpoint.nets().find(|net| net.family() == family).unwrap();

@@ -187,7 +187,7 @@ fn host_endpoints_of_all_interfaces_see_packets_forwarded_between_nodes() {
     assert_eq!(
         ask(&mut cluster, N1, WEB, 80).unwrap().verdict(),
         Verdict::Allow,
-        "what a node sends to its workload meets no policy"
+        "no policy applies to packets of a node to its workload"
     );
     assert_eq!(ask(&mut cluster, OUTSIDE, N2, 80).unwrap().verdict(), Verdict::Deny);
     assert_eq!(ask(&mut cluster, N1, OUTSIDE, 80).unwrap().verdict(), Verdict::Deny);

@@ -2,29 +2,36 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_datastore::InputProblem;
 use tortie_model::desired::DesiredUpdate;
-use tortie_model::{HostEndpoint, HostEndpointKey, HostInterface, Hostname, Key, Update};
+use tortie_model::{HostEndpoint, HostEndpointKey, HostEndpointName, HostInterface, Hostname, Key, PolicyId, Update};
 
 use super::super::origin::Origins;
 use super::lint::{Lint, warn};
 
+/// Returns a warning for each untracked policy that selects host endpoints of all interfaces.
 pub(super) fn untracked_for_all(desired: &[DesiredUpdate], origins: &Origins) -> Vec<(Lint, InputProblem)> {
-    let mut found = Vec::new();
+    let mut hosts: BTreeMap<&PolicyId, BTreeSet<&HostEndpointName>> = BTreeMap::new();
     for update in desired {
         let DesiredUpdate::HostEndpoint(name, state) = update else { continue };
-        if state.endpoint.iface != Some(HostInterface::All) {
-            continue;
-        }
-        let policies: BTreeSet<_> =
-            state.untracked_tiers.iter().flat_map(|tier| tier.ingress.iter().chain(tier.egress.iter())).collect();
-        for policy in policies {
-            let text = format!(
-                "is not enforced for host endpoint {name}: untracked policy (doNotTrack) does not apply to \
-                 `interfaceName: \"*\"`"
-            );
-            found.extend(warn(Lint::UntrackedForAllInterfaces, policy.to_string(), origins.policy(policy), text));
+        if state.endpoint.iface == Some(HostInterface::All) {
+            let policies = state.untracked_tiers.iter().flat_map(|tier| tier.ingress.iter().chain(tier.egress.iter()));
+            policies.filter(|policy| !policy.kind.is_staged()).for_each(|policy| {
+                hosts.entry(policy).or_default().insert(name);
+            });
         }
     }
-    found
+    let warning = |(policy, names): (&PolicyId, BTreeSet<&HostEndpointName>)| {
+        let others = match names.len() - 1 {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let text = format!(
+            "is not enforced for host endpoint {}{others}: untracked policy (doNotTrack) does not apply to \
+             `interfaceName: \"*\"`",
+            names.first()?
+        );
+        warn(Lint::UntrackedForAllInterfaces, policy.to_string(), origins.policy(policy), text)
+    };
+    hosts.into_iter().filter_map(warning).collect()
 }
 
 /// Returns a warning for each host endpoint whose interface has another one, which is first by

@@ -82,7 +82,7 @@ impl Lint {
                 "Remove one of the host endpoints, or merge their labels and profiles: only the first by name is enforced."
             }
             Self::UntrackedForAllInterfaces => {
-                "Name the interface in a host endpoint of its own, or write the policy without `doNotTrack`."
+                "Name the interface in a separate host endpoint, or write the policy without `doNotTrack`."
             }
             Self::ParameterOverruled => {
                 "Remove the parameter, or the one that makes it ineffective: the warning names both."

@@ -41,10 +41,9 @@ impl Answer<'_> {
         deciding(self.connection)
     }
 
-    /// Returns the source address of the packet at a leg if it is another one than at the first.
+    /// Returns the source address of the packet at a leg if the connection begins with another one.
     pub(super) fn translated_source(&self, leg: &Leg) -> Option<IpAddr> {
-        let first = self.connection.legs.first()?.packet.source();
-        (leg.packet.source() != first).then(|| leg.packet.source())
+        Some(leg.packet.source()).filter(|source| Some(*source) != self.connection.source)
     }
 
     pub(super) fn short(&self) -> Map<String, Value> {

@@ -13,7 +13,7 @@ fn ends_are_pods_nodes_and_addresses() {
     assert_eq!(question.family.number(), 4);
     let question = parse(r#"{"from": "shop/web", "to": "fd00::1", "port": 22}"#).unwrap();
     assert_eq!(question.to, End::Address("fd00::1".parse().unwrap()));
-    assert_eq!(question.family.number(), 6, "an address says the family");
+    assert_eq!(question.family.number(), 6, "an address sets the family");
     let mapped = parse(r#"{"from": "::ffff:10.0.0.9", "to": "a/b", "port": 22}"#).unwrap();
     assert_eq!((mapped.from, mapped.family.number()), (End::Address("10.0.0.9".parse().unwrap()), 4));
     assert_eq!(parse(r#"{"from": "a/b", "to": "c/d", "port": 22, "family": 6}"#).unwrap().family.number(), 6);

@@ -14,7 +14,7 @@ use tortie_model::{
 use tortie_resources::spelling::closest;
 
 use super::super::cluster::{ParametersError, WholeCluster, config_of};
-use super::super::host_network::HostNetworkPods;
+use super::super::host_network::{HostNetworkPods, PodsError};
 use super::expansion::{Expansion, Group, Member};
 use super::question::{End, Question, SentTo, Transport};
 
@@ -43,7 +43,7 @@ enum EndReason {
     NoNetworkSet(String),
     #[error("network set {name} has no {family} address that is not the cluster's own")]
     OwnNetworkSet { name: String, family: Family },
-    #[error("network set {0} is not one address; give an address of it")]
+    #[error("network set {0} is no single address; pass one of its addresses")]
     ManyAddresses(String),
     #[error("there is no host endpoint {0}")]
     NoHostEndpoint(String),
@@ -63,6 +63,8 @@ enum EndReason {
     Service(ServiceError),
     #[error("{name} has {count} endpoints; use an address")]
     SeveralEndpoints { name: String, count: usize },
+    #[error("the pods that use the network of their node cannot be read")]
+    Pods(#[source] PodsError),
     #[error("there is no pod {0} that has an address")]
     NoPod(String),
     #[error("there is no pod {name} that has an address; is {near} meant?")]
@@ -312,7 +314,11 @@ impl View {
             End::Service(name) => Err(EndReason::FromService(name.clone()).of(field)),
             End::Workload(name) => {
                 let keys = self.cluster.workloads_named(name);
-                if let (true, Some(pod)) = (keys.is_empty(), self.pods.find(name)) {
+                let pod = match keys {
+                    [] => self.pods.find(name).map_err(|error| EndReason::Pods(error).of(field))?,
+                    _ => None,
+                };
+                if let Some(pod) = pod {
                     let mut own = pod.addresses.iter().copied().filter(|address| Family::of(*address) == family);
                     let address = own.next().or_else(|| self.cluster.node_address(&pod.node, family));
                     let missing = || EndReason::PodAddress { name: name.clone(), family }.of(field);
@@ -334,7 +340,8 @@ impl View {
             _ => None,
         });
         let note = |name: &String| {
-            let node = self.pods.find(name)?.node;
+            // The question has been answered, so this is known.
+            let node = self.pods.find(name).ok()??.node;
             Some(format!(
                 "{name} uses the host network: it is evaluated as node:{node}, and selectors do not match its labels"
             ))

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
-use tortie_linux::netlink::nftrace::Verdict;
+use tortie_linux::netlink::nftrace::TraceVerdict;
 use tortie_linux::netlink::{Flow, LoggedHeaders};
 use tortie_model::Hostname;
 
@@ -242,14 +242,14 @@ fn probe(answer: &ProbeAnswer) -> String {
     }
 }
 
-fn verdict_word(verdict: &Verdict) -> String {
+fn verdict_word(verdict: &TraceVerdict) -> String {
     match verdict {
-        Verdict::Accept => "accept".to_owned(),
-        Verdict::Drop => "drop".to_owned(),
-        Verdict::Continue => "continue".to_owned(),
-        Verdict::Return => "return".to_owned(),
-        Verdict::Goto(chain) => format!("to {chain}"),
-        Verdict::Other(code) => format!("verdict {code}"),
+        TraceVerdict::Accept => "accept".to_owned(),
+        TraceVerdict::Drop => "drop".to_owned(),
+        TraceVerdict::Continue => "continue".to_owned(),
+        TraceVerdict::Return => "return".to_owned(),
+        TraceVerdict::Goto(chain) => format!("to {chain}"),
+        TraceVerdict::Other(code) => format!("verdict {code}"),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, Verdict};
+use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, TraceVerdict};
 
 use super::steps::{ChainEvent, ChainName, RuleName, Step};
 
@@ -156,7 +156,7 @@ impl Rules {
     /// Reports whether a step is known to end the packet.
     pub(super) fn ends(&self, step: &Step) -> bool {
         match (&step.event, step.verdict()) {
-            (_, Some(verdict)) => *verdict == Verdict::Drop,
+            (_, Some(verdict)) => *verdict == TraceVerdict::Drop,
             (ChainEvent::Rule(..), None) => {
                 let target = self.rule(step).and_then(|(_, rule)| rule?.target());
                 matches!(target, Some("DROP" | "REJECT"))

@@ -34,7 +34,7 @@ pub(super) enum TraceMethod {
 pub(super) enum PlanError {
     #[error(transparent)]
     View(#[from] ViewError),
-    #[error("network set {0} is not one address; give an address of it")]
+    #[error("network set {0} is no single address; pass one of its addresses")]
     ManyAddresses(NetworkSetName),
     #[error(
         "neither end is on this node, {node}, but on {others}: run this there, or give the name of this node with --node"

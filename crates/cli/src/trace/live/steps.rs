@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use tortie_linux::netlink::nftrace::{Chain, Event, TraceMessage, Verdict};
+use tortie_linux::netlink::nftrace::{Chain, Event, TraceMessage, TraceVerdict};
 use tortie_linux::netlink::{Flow, LoggedHeaders, Tuple};
 
 use super::legacy::LegacyStep;
@@ -76,9 +76,9 @@ impl ChainName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChainEvent {
     /// A rule matched. Its verdict is known for nftables only.
-    Rule(RuleName, Option<Verdict>),
+    Rule(RuleName, Option<TraceVerdict>),
     Return,
-    Policy(Option<Verdict>),
+    Policy(Option<TraceVerdict>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Packet {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.out.is_some() || self.steps.iter().any(|step| step.verdict() == Some(&Verdict::Drop))
+        self.out.is_some() || self.steps.iter().any(|step| step.verdict() == Some(&TraceVerdict::Drop))
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn principal(packets: &[Packet]) -> Option<usize> {
 }
 
 impl Step {
-    pub(super) fn verdict(&self) -> Option<&Verdict> {
+    pub(super) fn verdict(&self) -> Option<&TraceVerdict> {
         match &self.event {
             ChainEvent::Rule(_, verdict) | ChainEvent::Policy(verdict) => verdict.as_ref(),
             ChainEvent::Return => None,

@@ -52,7 +52,7 @@ fn a_packet_ends_where_a_rule_or_a_policy_drops_it() {
     assert!(!ends(&legacy("raw", "PREROUTING", ChainEvent::Policy(None))));
     assert!(!ends(&legacy("filter", "cali-x", ChainEvent::Return)));
     let nft = |verdict| legacy("filter", "cali-x", ChainEvent::Rule(RuleName::Number(1), Some(verdict)));
-    assert!(ends(&nft(Verdict::Drop)) && !ends(&nft(Verdict::Accept)));
+    assert!(ends(&nft(TraceVerdict::Drop)) && !ends(&nft(TraceVerdict::Accept)));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_changed_chain_identifies_no_rule() {
 fn a_rule_of_nftables_is_found_by_its_handle() {
     let chain = |family, table: &str, name: &str| Chain { family, table: table.into(), name: name.into() };
     let step = |chain: &Chain, handle| {
-        let event = ChainEvent::Rule(RuleName::Handle(handle), Some(Verdict::Continue));
+        let event = ChainEvent::Rule(RuleName::Handle(handle), Some(TraceVerdict::Continue));
         Step { chain: ChainName::Nft(chain.clone()), event }
     };
     let ours = chain(2, "filter", "cali-x");

@@ -73,7 +73,7 @@ fn a_chain_of_other_rules_has_no_owners() {
     assert_eq!((chain.owner.clone(), chain.direction), (Owner::Policy(id), Direction::Ingress));
     assert_eq!([2, 3, 4].map(|length| owners.rule(chain, 0, length)), [Some(0), Some(0), None]);
     assert!(owners.of("cali-pi-x").is_none());
-    assert_eq!(of_policy(Vec::new(), false), [None], "the chain says whose it is");
+    assert_eq!(of_policy(Vec::new(), false), [None], "the name of the chain has its owner");
 }
 
 #[test]

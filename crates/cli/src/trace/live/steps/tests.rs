@@ -24,13 +24,13 @@ fn message(id: u32, table: &str, chain: &str, event: Event, headers: Option<Logg
 }
 
 fn matched(handle: u64) -> Event {
-    Event::Rule { handle, verdict: Verdict::Continue }
+    Event::Rule { handle, verdict: TraceVerdict::Continue }
 }
 
 /// A packet begins at the rule that marks it.
 fn begins(recorder: &mut Recorder, id: u32, from: &str, to: &str) {
     recorder.take(message(id, OWN, "prerouting", matched(1), Some(headers(from, to))));
-    recorder.take(message(id, OWN, "prerouting", Event::Policy(Verdict::Accept), None));
+    recorder.take(message(id, OWN, "prerouting", Event::Policy(TraceVerdict::Accept), None));
 }
 
 fn legacy(table: &str, chain: &str, event: ChainEvent) -> LegacyStep {
@@ -53,8 +53,8 @@ fn steps_belong_to_the_packet_that_is_on_its_way() {
     recorder.take(message(7, "raw", "PREROUTING", matched(3), Some(headers(CLIENT, SERVER))));
     recorder.take(message(8, "raw", "PREROUTING", matched(4), None));
     recorder.take(message(9, "raw", "PREROUTING", matched(5), None));
-    recorder.take(message(7, "filter", "FORWARD", Event::Policy(Verdict::Drop), None));
-    recorder.take(message(8, OWN, "input", Event::Policy(Verdict::Accept), None));
+    recorder.take(message(7, "filter", "FORWARD", Event::Policy(TraceVerdict::Drop), None));
+    recorder.take(message(8, OWN, "input", Event::Policy(TraceVerdict::Accept), None));
     // The kernel reuses the number of a packet.
     begins(&mut recorder, 7, CLIENT, SERVER);
     recorder.take(message(7, "raw", "PREROUTING", matched(6), None));
@@ -73,7 +73,7 @@ fn steps_belong_to_the_packet_that_is_on_its_way() {
 fn the_final_destination_of_a_packet_is_kept() {
     let mut recorder = recorder();
     begins(&mut recorder, 7, CLIENT, "10.96.0.1");
-    let mut end = message(7, OWN, "postrouting", Event::Policy(Verdict::Accept), Some(headers(CLIENT, SERVER)));
+    let mut end = message(7, OWN, "postrouting", Event::Policy(TraceVerdict::Accept), Some(headers(CLIENT, SERVER)));
     end.out_interface = Some(4);
     recorder.take(end);
     let packets = recorder.finish();
@@ -138,7 +138,7 @@ fn traces_of_other_processes_are_ignored() {
     }
     recorder.take(message(9, "raw", "PREROUTING", matched(5), None));
     assert_eq!(recorder.progress(), before);
-    recorder.take(message(1, OWN, "postrouting", Event::Policy(Verdict::Accept), None));
+    recorder.take(message(1, OWN, "postrouting", Event::Policy(TraceVerdict::Accept), None));
     assert_eq!(recorder.progress(), before + 1, "that it came out is news");
     assert!(recorder.finish()[0].steps.is_empty());
 }
