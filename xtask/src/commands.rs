@@ -193,7 +193,7 @@ pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
 /// Measures the time in which the agent programs a node.
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
-    let agent = build_agent_with(&["--release"])?;
+    let agent = build_agent_with(&["--profile=bench"])?;
     run(cargo(&["run"]).args(OF_LAB).args(["servers", "--bin", "apply-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
@@ -207,9 +207,9 @@ pub(crate) fn nftables_bench(args: &[String]) -> Result<(), String> {
 /// Measures the cost of a packet.
 pub(crate) fn packet_bench(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
-    let agent = build_agent_with(&["--release"])?;
+    let agent = build_agent_with(&["--profile=bench"])?;
     // It compiles rules itself and measures the compilation, so it is optimized.
-    let mut bench = cargo(&["run", "--release"]);
+    let mut bench = cargo(&["run", "--profile=bench"]);
     run(bench.args(OF_LAB).args(["programs", "--bin", "packet-bench", "--", "--agent"]).arg(agent).args(args))
 }
 
@@ -240,6 +240,6 @@ fn load(which: &str, args: &[String]) -> Result<(), String> {
     if args.iter().any(|arg| arg == "--help") {
         return run(cargo(&bench).args(["dev", "--", which]).args(args));
     }
-    let agent = build_agent_with(&["--release", "--features=fanout"])?;
+    let agent = build_agent_with(&["--profile=bench", "--features=fanout"])?;
     run(cargo(&bench).args(["bench", "--", which, "--agent"]).arg(agent).args(args))
 }
