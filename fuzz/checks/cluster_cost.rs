@@ -38,7 +38,7 @@ pub(crate) fn check(data: &[u8]) {
         use DesiredUpdate::{IpPool, Namespace, Service, ServiceAccount};
         !matches!(update, Namespace(..) | ServiceAccount(..) | IpPool(..) | Service(..))
     });
-    assert!(again.is_empty(), "what is told again costs nothing: {again:?}");
+    assert!(again.is_empty(), "repeated updates cost nothing: {again:?}");
     latest.into_keys().for_each(|key| graph.on_update(Update::delete(key)));
     flush(&mut graph);
     assert!(graph.is_empty(), "something is left");

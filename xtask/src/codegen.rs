@@ -103,7 +103,11 @@ mod tests {
         for generated in GENERATED {
             let committed = std::fs::read_to_string(root().join(generated.rust)).unwrap();
             let stale = committed != generated.code().unwrap();
-            assert!(!stale, "{} is not what {} makes; run cargo xtask codegen", generated.rust, generated.proto);
+            assert!(
+                !stale,
+                "{} differs from the code generated from {}; run cargo xtask codegen",
+                generated.rust, generated.proto
+            );
         }
     }
 }

@@ -10,6 +10,7 @@ mod imperative;
 mod measures;
 mod rules;
 mod text;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,6 +27,9 @@ use rules::{COMMIT, EXCEPTIONS, Exception, HELP, Limit, RULES, Rule};
 
 /// Folders without prose of this repository, from its root.
 const SKIPPED: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target", "target", "testdata", "xtask/public-api"];
+
+/// Folders with settings or scripts whose names begin with a dot.
+const SETTINGS: &[&str] = &[".cargo", ".ci", ".config"];
 
 /// A place that breaks a rule.
 struct Violation {
@@ -82,7 +86,7 @@ impl Survey {
         for path in documents(root)? {
             let file = path.strip_prefix(root).unwrap_or(&path).display().to_string();
             let content = read(&path)?;
-            survey.add(&file, &content, &phrases);
+            survey.add(&file, &content, &phrases)?;
             if file.ends_with(".rs") {
                 commands.add(&file, &content)?;
             }
@@ -98,16 +102,21 @@ impl Survey {
     }
 
     /// Adds the prose of a file.
-    fn add(&mut self, file: &str, content: &str, phrases: &Phrases) {
+    fn add(&mut self, file: &str, content: &str, phrases: &Phrases) -> Result<(), String> {
         let mut findings = Vec::new();
         if file.ends_with(".rs") {
+            let texts = texts::of_code(content).map_err(|error| format!("{file}: {error}"))?;
+            measures::lines(&texts, phrases, &mut findings);
             self.words += measures::lines(&text::of_rust(content), phrases, &mut findings);
+        } else if !file.ends_with(".md") {
+            measures::lines(&texts::of_settings(content), phrases, &mut findings);
         } else {
             let passages = text::of_markdown(content);
             self.words += measures::lines(&passages, phrases, &mut findings);
             measures::sentences(&passages, &mut findings);
         }
         findings.into_iter().for_each(|finding| self.push(file, finding));
+        Ok(())
     }
 
     fn push(&mut self, file: &str, Finding { rule, line, text }: Finding) {
@@ -158,7 +167,8 @@ impl Survey {
     }
 }
 
-/// The Rust sources and Markdown documents of the repository, without generated ones, in order.
+/// The Rust sources, Markdown documents, settings and scripts of the repository, without generated
+/// ones, in order.
 fn documents(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut documents = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -167,8 +177,9 @@ fn documents(root: &Path) -> Result<Vec<PathBuf>, String> {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let is_skipped = || SKIPPED.iter().any(|skipped| path == root.join(skipped));
             if !path.is_dir() {
-                documents.extend((name.ends_with(".rs") || name.ends_with(".md")).then_some(path));
-            } else if !name.starts_with('.') && name != "generated" && !is_skipped() {
+                let has_prose = [".rs", ".md", ".toml", ".sh"].iter().any(|end| name.ends_with(end));
+                documents.extend((has_prose || path == root.join(".ci/run")).then_some(path));
+            } else if (!name.starts_with('.') || SETTINGS.contains(&&*name)) && name != "generated" && !is_skipped() {
                 folders.push(path);
             }
         }
@@ -184,7 +195,7 @@ mod tests {
 
     fn wrong(limit: Limit) -> Vec<String> {
         let mut survey = Survey::default();
-        survey.add("a.md", "Nobody asks.\n\nSomebody asks.", &Phrases::compile());
+        survey.add("a.md", "Nobody asks.\n\nSomebody asks.", &Phrases::compile()).unwrap();
         let rule = Rule { name: "actor", finds: Finds::Measure, limit, advice: "name it", wrong: "a", right: "b" };
         let mut wrong = Vec::new();
         survey.check_limit(&rule, &mut wrong);
@@ -214,7 +225,7 @@ mod tests {
     fn exceptions_are_no_violations() {
         let mut survey = Survey::default();
         for file in ["crates/ebpf/src/hooks/kernel.rs", "crates/ebpf/src/hooks/mod.rs"] {
-            survey.add(file, "// In the original direction.", &Phrases::compile());
+            survey.add(file, "// In the original direction.", &Phrases::compile()).unwrap();
         }
         let violations: Vec<&str> = survey.violations["original"].iter().map(|violation| &*violation.at).collect();
         assert_eq!(violations, ["crates/ebpf/src/hooks/mod.rs:1"]);

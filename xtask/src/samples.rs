@@ -60,7 +60,7 @@ pub(crate) fn change() -> Result<usize, String> {
     // An archive may be unpacked within another repository.
     if !folder.join(".git").exists() {
         println!(
-            "the first parts are run, since {} is no repository that tells the number of the change",
+            "running the first parts: {} is no Git repository, so the number of the change is unknown",
             folder.display()
         );
         return Ok(0);

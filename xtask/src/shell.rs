@@ -127,7 +127,7 @@ pub fn is_installed(file: &str) -> bool {
 /// names no reason.
 ///
 /// # Errors
-/// The free room, and the means to get more.
+/// Checks that the disk of a folder has this much free space.
 pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     let Some(free) = free_mebibytes(folder) else { return Ok(()) };
     if free >= mebibytes {
@@ -135,7 +135,7 @@ pub fn require_room(folder: &Path, mebibytes: u64) -> Result<(), String> {
     }
     let folder = folder.display();
     Err(format!(
-        "{free} MiB are free on the disk of {folder}, and {mebibytes} MiB are needed; `cargo clean` removes what was built before"
+        "{free} MiB are free on the disk of {folder}, but {mebibytes} MiB are needed; `cargo clean` removes earlier builds"
     ))
 }
 

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subjects_name_an_area_and_a_deed() {
+    fn subjects_have_an_area_and_an_imperative() {
         for subject in
             ["nftables: list base chains once", "calc, xtask: read `Felix` once", "README.md: name the crates"]
         {

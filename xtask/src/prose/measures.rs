@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
 
-use super::rules::{Finds, INTERROGATIVES, OPENING, RULES, SENTENCE, WHAT, WIDTH};
+use super::rules::{Finds, INTERROGATIVES, OPENING, RULES, SENTENCE, WHAT, WHAT_IN_TEXT, WIDTH};
 use super::text::{Kind, Passage, compiled, words};
 
 /// No sentence of Markdown has more words.
@@ -51,10 +51,12 @@ pub(super) fn lines(passages: &[Passage<'_>], phrases: &Phrases, findings: &mut 
     let mut count = 0;
     for Passage { line, kind, text, source } in passages {
         let mut find = |rule, text: &str| findings.push(Finding { rule, line: *line, text: text.trim().to_owned() });
+        // The rate of the word in prose does not depend on further texts.
+        let (what, weight) = if *kind == Kind::Text { (WHAT_IN_TEXT, 0) } else { (WHAT, 1) };
         for word in words(text) {
-            count += 1;
+            count += weight;
             if word.eq_ignore_ascii_case("what") {
-                find(WHAT, text);
+                find(what, text);
             }
         }
         if matches!(kind, Kind::Summary | Kind::Heading) && opens_with_interrogative(text) {
@@ -105,6 +107,7 @@ pub(super) fn sentences(passages: &[Passage<'_>], findings: &mut Vec<Finding>) {
 #[cfg(test)]
 mod tests {
     use super::super::text::{of_markdown, of_rust};
+    use super::super::texts::of_settings;
     use super::*;
 
     fn in_rust(code: &str) -> Vec<(&'static str, usize)> {
@@ -123,6 +126,15 @@ mod tests {
     #[test]
     fn each_what_counts() {
         assert_eq!(in_rust("// It is what it is, and What it was; not whatever, `what` or what's."), [(WHAT, 1); 2]);
+    }
+
+    #[test]
+    fn further_texts_have_phrases_and_no_what() {
+        let mut findings = Vec::new();
+        let passages = of_settings("# What nobody needs.\nkey = 1\n# Who is it?\n");
+        assert_eq!(lines(&passages, &Phrases::compile(), &mut findings), 0);
+        let found: Vec<_> = findings.iter().map(|finding| (finding.rule, finding.line)).collect();
+        assert_eq!(found, [(WHAT_IN_TEXT, 1), ("actor", 1)]);
     }
 
     #[test]

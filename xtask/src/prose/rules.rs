@@ -34,6 +34,8 @@ pub(super) enum Limit {
 pub(super) const OPENING: &str = "opens-with-what";
 /// The word "what".
 pub(super) const WHAT: &str = "what";
+/// The word "what" in a text beyond documents, comments and messages.
+pub(super) const WHAT_IN_TEXT: &str = "what-in-text";
 /// A sentence of Markdown with too many words.
 pub(super) const SENTENCE: &str = "long-sentence";
 /// A comment that goes beyond the last column.
@@ -73,6 +75,14 @@ pub(super) const RULES: &[Rule] = &[
         advice: "a noun in place of a clause",
         wrong: "what a policy selects",
         right: "selected endpoints",
+    },
+    Rule {
+        name: WHAT_IN_TEXT,
+        finds: Finds::Measure,
+        limit: Limit::None,
+        advice: "a noun in place of a clause, in metric help, assertions, settings and scripts",
+        wrong: "# What a build needs.",
+        right: "# Tools of a build.",
     },
     Rule {
         name: OPENING,

@@ -31,6 +31,8 @@ pub(super) enum Kind {
     Comment,
     /// A string literal of at least three words on a line that logs, formats or describes.
     Message,
+    /// A text of [`texts`](super::texts).
+    Text,
 }
 
 static CODE_OR_TARGET: LazyLock<Regex> = LazyLock::new(|| compiled(r"`[^`]*`|\]\([^)]*\)"));

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# The first process of another kernel: has the files of this machine as its root, and starts what is to be run there. Whatever fails here ends
-# it, and by that the kernel.
+# First process of the tested kernel: mounts the files of this machine as its root and starts the command. A failure here ends this process
+# and thereby the kernel.
 set -eu
 PATH=/bin
 /bin/busybox mkdir -p /proc /sys /dev /lower /upper /root
@@ -8,7 +8,7 @@ PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-# Whether a kernel runs at all is known by this line.
+# This line proves that the kernel runs.
 echo "try-kernel: $(uname -r) runs"
 if grep -q try-kernel.probe /proc/cmdline; then
     poweroff -f
@@ -18,7 +18,7 @@ for module in /modules/*; do
     insmod "$module"
 done
 
-# Nothing that is written reaches the machine. 9p keeps what has been read, as nobody writes there.
+# Writes do not reach the machine. 9p caches read files, because no process writes to them.
 share=trans=virtio,version=9p2000.L,msize=500000
 mount -t 9p -o $share,cache=loose,ro root /lower
 mount -t tmpfs -o size=75% tmpfs /upper
@@ -28,7 +28,7 @@ release=$(uname -r)
 mkdir -p "/root/lib/modules/$release"
 mount --bind "/root$MODULES" "/root/lib/modules/$release"
 mount -t tmpfs -o mode=755 tmpfs /root/run
-# What is to be run may be below it.
+# The command may be below /tmp.
 case $FOLDER/ in
     /tmp/*) ;;
     *) mount -t tmpfs -o mode=1777 tmpfs /root/tmp ;;
@@ -58,5 +58,5 @@ hostname try-kernel
 
 mkdir /root/run/try-kernel
 cp /bin/busybox /command /start /root/run/try-kernel
-# The kernel itself looks for modprobe in the root of its first process.
+# The kernel looks for modprobe in the root of its first process.
 exec switch_root /root /run/try-kernel/busybox sh /run/try-kernel/start

@@ -53,7 +53,7 @@ pub(crate) fn try_kernel(args: &[String]) -> Result<u8, String> {
     }
     let arguments = TryKernelArgs::parse(args)?;
     if !cfg!(target_arch = "x86_64") {
-        return Err("kernels are tried on x86-64 only".into());
+        return Err("try-kernel needs x86-64".into());
     }
     needs::to_try_kernels()?;
     let kernel = Kernel::of(&arguments.package)?;
@@ -87,7 +87,7 @@ struct TryKernelArgs {
 
 impl TryKernelArgs {
     fn parse(args: &[String]) -> Result<Self, String> {
-        let usage = "cargo xtask try-kernel [OPTIONS] DIR -- COMMAND…; --help tells more";
+        let usage = "cargo xtask try-kernel [OPTIONS] DIR -- COMMAND… (see --help)";
         let (options, command) = match args.iter().position(|arg| arg == "--") {
             Some(end) => (&args[..end], args[end + 1..].to_vec()),
             None => return Err(usage.into()),
@@ -194,7 +194,7 @@ impl Machine {
             None => Accelerator::Tcg,
         };
         let how = if accelerator == Accelerator::Kvm { "by the processor (KVM)" } else { "emulated (TCG)" };
-        eprintln!("xtask: boots Linux {}, {how}; its messages: {}", self.kernel.release, self.console().display());
+        eprintln!("xtask: booting Linux {}, {how}; console: {}", self.kernel.release, self.console().display());
 
         let status = self.folder.join("status");
         let mut qemu = self.qemu(accelerator, arguments.seconds, "console", "");

@@ -1,4 +1,4 @@
-# The first process once the root is that of the machine: runs the command, tells its status, and powers off.
+# First process after the switch to the root of the machine: runs the command, sends its exit status, and powers off.
 cd /run/try-kernel
 port() {
     until [ -e "/dev/vport$1" ]; do ./busybox sleep 0.1; done
@@ -9,12 +9,12 @@ printed=$(port 0p1)
 ./busybox mkfifo printed
 ./busybox cat <printed >"$printed" &
 reader=$!
-# What a kernel begins with is too little for many agents; systemd allows as many.
+# The default limit of the kernel is too low for many agents; systemd sets the same one.
 ulimit -n 524288
-echo "try-kernel: runs the command"
+echo "try-kernel: running the command"
 /bin/sh ./command </dev/null >printed 2>&1
 status=$?
-# What the command has left running may hold it open.
+# Processes that the command left running may hold the pipe open.
 { ./busybox sleep 3; kill "$reader"; } 2>/dev/null &
 wait "$reader"
 echo "$status" >"$(port 0p2)"

@@ -1,9 +1,9 @@
-# What is tried on the machine that boot.sh boots. The pods are those of examples/demo.
+# Test of the package in the container that boot.sh boots. The pods are those of examples/demo.
 
-# is WHAT EXPECTED FOUND
+# is NAME EXPECTED FOUND
 is() {
     if [ "$2" != "$3" ]; then
-        printf '%s: found\n%s\nand not\n%s\n' "$1" "$3" "$2"
+        printf '%s: found\n%s\ninstead of\n%s\n' "$1" "$3" "$2"
         journalctl --boot --unit=tortie --output=cat --lines=20
         exit 1
     fi
@@ -24,23 +24,23 @@ pod() {
     sysctl -qw "net.ipv4.conf.$interface.proxy_arp=1" "net.ipv4.neigh.$interface.proxy_delay=0" net.ipv4.ip_forward=1
 }
 reaches() { if ip netns exec "$1" nc -z -w 1 "$2" "$3"; then echo yes; else echo no; fi; }
-# Does a guest see the page, or reach the database; does the API reach that?
+# Three answers: guest to page, guest to database, API to database.
 probe() { echo "$(reaches guest 10.65.1.1 80) $(reaches guest 10.65.1.3 5432) $(reaches api 10.65.1.3 5432)"; }
-as_policy_says="yes no yes"
+per_policy="yes no yes"
 
 install
-is "installed, it is neither enabled nor started" "disabled inactive" "$(systemctl is-enabled tortie) $(unit ActiveState)"
+is "after installation it is neither enabled nor started" "disabled inactive" "$(systemctl is-enabled tortie) $(unit ActiveState)"
 systemctl start tortie 2>/dev/null || sleep 3
-is "not told where its cluster is, it fails, and is not started again" "failed 2 0" "$(unit ActiveState) $(unit ExecMainStatus) $(unit NRestarts)"
-is "the journal says why" "  --datastore <URL>" "$(journalctl --boot --unit=tortie --output=cat | grep '^ *--datastore')"
+is "without a datastore it fails and is not restarted" "failed 2 0" "$(unit ActiveState) $(unit ExecMainStatus) $(unit NRestarts)"
+is "the journal has the reason" "  --datastore <URL>" "$(journalctl --boot --unit=tortie --output=cat | grep '^ *--datastore')"
 dpkg --remove tortie >/dev/null 2>&1
-is "removed, it leaves no unit that has failed" running "$(systemctl is-system-running)"
+is "after removal no unit is failed" running "$(systemctl is-system-running)"
 
 install
 echo TORTIE_DATASTORE=file:/opt/none >>/etc/tortie/tortie.env
 systemctl start --no-block tortie
 sleep 2
-is "without its directory it waits, and says so" "activating, waiting for the datastore" "$(unit ActiveState), $(unit StatusText | cut -d';' -f1)"
+is "without its directory it waits and reports so" "activating, waiting for the datastore" "$(unit ActiveState), $(unit StatusText | cut -d';' -f1)"
 systemctl stop tortie
 printf 'TORTIE_DATASTORE=file:/opt/demo\nFELIX_FELIXHOSTNAME=demo-node\n' >>/etc/tortie/tortie.env
 pod shop web 10.65.1.1
@@ -50,7 +50,7 @@ pod visitors guest 10.65.1.4
 ip netns exec web nc -lk 80 >/dev/null &
 ip netns exec db nc -lk 5432 >/dev/null &
 sleep 1
-is "without policy everything is reached" "yes yes yes" "$(probe)"
+is "without policy all connections succeed" "yes yes yes" "$(probe)"
 
 for parameter in IptablesBackend=NFT NFTablesMode=Enabled BPFEnabled=true; do
     echo "-- $parameter"
@@ -61,27 +61,27 @@ for parameter in IptablesBackend=NFT NFTablesMode=Enabled BPFEnabled=true; do
         systemctl daemon-reload
     fi
     systemctl start tortie
-    is "started, it says that policy is in force" "active, policy is in force: $as_policy_says" "$(unit ActiveState), $(unit StatusText): $(probe)"
+    is "after the start it reports that policy is in force" "active, policy is in force: $per_policy" "$(unit ActiveState), $(unit StatusText): $(probe)"
     log=$(journalctl --output=cat "_SYSTEMD_INVOCATION_ID=$(unit InvocationID)")
-    is "nothing that it does is refused" "1 0" "$(echo "$log" | grep -c ' policy is in force ') $(echo "$log" | grep -c ' ERROR ')"
-    is "it may get no more rights, and has its calls filtered" "1 2" "$(sed -nE 's/^(NoNewPrivs|Seccomp):\s*//p' "/proc/$(unit MainPID)/status" | xargs)"
-    is "it cannot write into the system" Read-only "$(nsenter --target "$(unit MainPID)" --mount touch /usr/new 2>&1 | grep -o Read-only)"
+    is "no operation is refused" "1 0" "$(echo "$log" | grep -c ' policy is in force ') $(echo "$log" | grep -c ' ERROR ')"
+    is "it cannot gain privileges, and seccomp filters its system calls" "1 2" "$(sed -nE 's/^(NoNewPrivs|Seccomp):\s*//p' "/proc/$(unit MainPID)/status" | xargs)"
+    is "it cannot write to the system" Read-only "$(nsenter --target "$(unit MainPID)" --mount touch /usr/new 2>&1 | grep -o Read-only)"
     systemctl reload tortie
     sleep 1
-    is "reloaded, it goes on" "active: $as_policy_says" "$(unit ActiveState): $(probe)"
+    is "it continues after a reload" "active: $per_policy" "$(unit ActiveState): $(probe)"
     systemctl kill --signal=KILL tortie
-    is "killed, it leaves policy in force" "$as_policy_says" "$(probe)"
+    is "policy stays in force after SIGKILL" "$per_policy" "$(probe)"
     sleep 3
-    is "it is started again" "active, policy is in force: $as_policy_says" "$(unit ActiveState), $(unit StatusText): $(probe)"
+    is "systemd restarts it" "active, policy is in force: $per_policy" "$(unit ActiveState), $(unit StatusText): $(probe)"
     for _ in 1 2 3 4 5 6 7 8; do systemctl restart tortie; done
-    is "restarted often, it is not given up" active "$(unit ActiveState)"
+    is "it is active after many restarts" active "$(unit ActiveState)"
     systemctl stop tortie
-    is "stopped, it leaves policy in force" "inactive: $as_policy_says" "$(unit ActiveState): $(probe)"
+    is "policy stays in force after a stop" "inactive: $per_policy" "$(unit ActiveState): $(probe)"
     tortie cleanup >/dev/null
-    is "cleaned up, nothing is in force" 0 "$(nft list ruleset | grep -c cali)"
+    is "after the cleanup no chain is left" 0 "$(nft list ruleset | grep -c cali)"
 done
 
 systemctl start tortie
 dpkg --purge tortie >/dev/null 2>&1
-is "purged while it runs, it leaves policy in force" "running: $as_policy_says" "$(systemctl is-system-running): $(probe)"
-is "and no files" "" "$(find /etc/tortie /var/lib/tortie /var/lib/calico /run/tortie /usr/share/doc/tortie 2>/dev/null)"
+is "policy stays in force after a purge of the running agent" "running: $per_policy" "$(systemctl is-system-running): $(probe)"
+is "no files are left" "" "$(find /etc/tortie /var/lib/tortie /var/lib/calico /run/tortie /usr/share/doc/tortie 2>/dev/null)"
