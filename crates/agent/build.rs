@@ -10,15 +10,15 @@ const COMMIT: &str = "TORTIE_COMMIT";
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed={COMMIT}");
-    let variable = |name: &str| env::var(name).unwrap_or_default();
-    let commit = match variable(COMMIT) {
-        variable if !variable.is_empty() => variable,
+    let env_var = |name: &str| env::var(name).unwrap_or_default();
+    let commit = match env_var(COMMIT) {
+        commit if !commit.is_empty() => commit,
         // In other profiles, each commit would cause a rebuild for developers.
-        _ if variable("PROFILE") == "release" => of_git(),
+        _ if env_var("PROFILE") == "release" => of_git(),
         _ => String::new(),
     };
-    let rustc = output_of(Command::new(variable("RUSTC")).arg("--version"));
-    for (name, value) in [("COMMIT", commit), ("TARGET", variable("TARGET")), ("RUSTC", rustc)] {
+    let rustc = output_of(Command::new(env_var("RUSTC")).arg("--version"));
+    for (name, value) in [("COMMIT", commit), ("TARGET", env_var("TARGET")), ("RUSTC", rustc)] {
         println!("cargo:rustc-env=TORTIE_BUILT_{name}={value}");
     }
 }

@@ -297,7 +297,7 @@ tortie_lab::kernel_test! {
             client.run(connect).unwrap()
         };
         node.start();
-        world.until("the client gets through", reaches);
+        world.until("the client connects", reaches);
 
         // Only the agent runs.
         good(&world.write(&["apply", "--confirm", "20s"], CUT));
@@ -306,7 +306,7 @@ tortie_lab::kernel_test! {
         let status: Value = serde_json::from_slice(&node.ask(&["status", "-o", "json"]).stdout).unwrap();
         assert_eq!(status["pending_change"]["state"], "waiting");
         assert_eq!(status["pending_change"]["resources"][0], "NetworkPolicy/shop/web");
-        world.until("the client gets through again", reaches);
+        world.until("the client connects again", reaches);
         world.until("it is rolled back", || world.status()["phase"] == "rolled_back");
         assert!(node.log().contains("a change was rolled back"), "{}", node.log());
 
@@ -318,7 +318,7 @@ tortie_lab::kernel_test! {
         world.until("the time has passed", || world.status()["seconds_left"] == 0);
         assert!(!reaches());
         node.start();
-        world.until("the client gets through again", reaches);
+        world.until("the client connects again", reaches);
         let status: Value = serde_json::from_slice(&node.ask(&["status", "-o", "json"]).stdout).unwrap();
         assert!(status["pending_change"].is_null(), "{status}");
     }
@@ -371,7 +371,7 @@ tortie_lab::kernel_test! {
             let answer: Value = serde_json::from_str(good(&output)).unwrap();
             answer["flows"].as_array().unwrap().clone()
         };
-        world.until("the client gets through", || reaches(80) && reaches(81));
+        world.until("the client connects", || reaches(80) && reaches(81));
         assert!(world.policy("knp.default.web").is_null());
 
         // All allowed flows, with the staged verdicts.
@@ -381,27 +381,27 @@ tortie_lab::kernel_test! {
             }])
         };
         for name in ["web", "shop/web", "StagedKubernetesNetworkPolicy/shop/web"] {
-            world.until("what it would deny is told", || !flows(&["--staged", name]).is_empty());
+            world.until("connections that the staged policy would deny are reported", || !flows(&["--staged", name]).is_empty());
             for flow in flows(&["--staged", name]) {
                 assert_eq!((&flow["verdict"], &flow["destination"]["port"]), (&"allow".into(), &81.into()), "{flow}");
                 assert_eq!(flow["staged"], staged("deny"), "{flow}");
             }
         }
-        world.until("what it would let through is told", || !flows(&["--port", "80"]).is_empty());
+        world.until("connections that the staged policy would allow are reported", || !flows(&["--port", "80"]).is_empty());
         assert_eq!(flows(&["--port", "80"])[0]["staged"], staged("allow"));
         assert!(flows(&["--staged", "client"]).is_empty());
 
         // In force, the policy has the effect that was shown.
         let committed = world.commit(&["StagedKubernetesNetworkPolicy/shop/web"]);
         assert!(good(&committed).contains("NetworkPolicy/shop/knp.default.web created\n"), "{committed:?}");
-        world.until("the client is cut off from the other port", || !reaches(81));
+        world.until("the other port is denied to the client", || !reaches(81));
         assert!(reaches(80));
-        world.until("that is told", || !flows(&["--denied", "--port", "81", "--to", "shop/web"]).is_empty());
+        world.until("denied connections are reported", || !flows(&["--denied", "--port", "81", "--to", "shop/web"]).is_empty());
         for flow in flows(&["--denied", "--port", "81"]) {
             assert_eq!(flow["staged"], Value::Null, "{flow}");
             assert_eq!(flow["ingress"], serde_json::json!([{ "verdict": "deny", "tier": "default" }]), "{flow}");
         }
-        world.until("what it lets through is told", || !flows(&["--policy", "knp.default.web", "--port", "80"]).is_empty());
+        world.until("allowed connections are reported", || !flows(&["--policy", "knp.default.web", "--port", "80"]).is_empty());
     }
 }
 

@@ -7,7 +7,8 @@
 mod bpf;
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -186,6 +187,16 @@ fn translate_services() {
     bpf::pin(&bpf::create_map(name).unwrap(), &Path::new(ROOT).join("tc/globals").join(name)).unwrap();
 }
 
+/// Returns the agent's readiness answer over HTTP; empty if there is none.
+fn readiness() -> String {
+    let mut answer = String::new();
+    if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", 9099)) {
+        let _ = write!(stream, "GET /readiness HTTP/1.1\r\n\r\n");
+        let _ = stream.read_to_string(&mut answer);
+    }
+    answer
+}
+
 /// Runs the agent until it has removed all leftovers of Felix.
 fn start_after_felix(folder: &Path, bpf_enabled: &str) {
     take_over(folder, bpf_enabled, |_| true);
@@ -207,6 +218,7 @@ fn take_over(folder: &Path, bpf_enabled: &str, mut is_prepared: impl FnMut(&str)
         .arg(folder.join("mtu"))
         .env("FELIX_ENDPOINTSTATUSPATHPREFIX", folder)
         .env("FELIX_BPFENABLED", bpf_enabled)
+        .env("FELIX_HEALTHENABLED", "true")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(&log).unwrap())
@@ -272,13 +284,19 @@ tortie_lab::kernel_test! {
             translate_services();
             let mut has_kube_proxy = false;
             take_over(folder, "false", |log| {
-                if !has_kube_proxy && log.contains("the dataplane of Felix cannot be removed") {
+                let is_refused = || {
+                    let readiness = readiness();
+                    readiness.starts_with("HTTP/1.1 503") && readiness.contains("no kube-proxy is found")
+                };
+                if !has_kube_proxy && log.contains("the dataplane of Felix cannot be removed") && is_refused() {
                     assert_eq!(shown().matches("cali_tc_main:[").count(), 4, "{}", shown());
                     shell("iptables-nft -t nat -N KUBE-SERVICES");
                     has_kube_proxy = true;
                 }
                 has_kube_proxy
             });
+            let log = fs::read_to_string(folder.join("log")).unwrap();
+            assert!(log.contains("the dataplane of Felix can be removed now"), "{log}");
             others_are_there();
         });
     }
@@ -326,7 +344,7 @@ tortie_lab::kernel_test! {
             };
             let felix = format!("{}/calico-felix 60 >/dev/null 2>&1 &", folder.display());
             let printed = refused(&felix, "true");
-            assert!(printed.contains("runs with eBPF programs of its own; stop it first"), "{printed}");
+            assert!(printed.contains("uses separate eBPF programs; stop it first"), "{printed}");
             let printed = refused("", "false");
             assert!(printed.contains("BPFPolicyOnly=false: Tortie does not replace kube-proxy"), "{printed}");
             assert!(shell(&format!("find {ROOT} -name forward-4")).is_empty());

@@ -274,7 +274,7 @@ fn metrics_are_typhas_and_by_syncer() {
 }
 
 #[test]
-fn certificates_decide_on_access() {
+fn clients_without_a_valid_certificate_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let [right, wrong] = [(); 2].map(|()| Authority::new().unwrap());
     let issue = |by: &Authority, who: &str, name: &str| by.issue(folder.path(), who, name, None).unwrap();
@@ -318,7 +318,9 @@ fn certificates_decide_on_access() {
             let line = line.replace("\\\"", "\"");
             line.contains("handshake failed") && by_server.iter().all(|part| line.contains(part))
         };
-        fanout.until(&format!("it is said why {identity:?}"), || fanout.log()[before..].lines().any(is_logged));
+        fanout.until(&format!("the reason for {identity:?} is reported"), || {
+            fanout.log()[before..].lines().any(is_logged)
+        });
     }
 
     // All other clients were served throughout. The server gets another name, which applies to new

@@ -295,7 +295,7 @@ fn another_etcd_at_the_same_place_is_a_change_like_any_other() {
         let states = world.tortie(&["history", "-o", "json"]);
         String::from_utf8_lossy(&states.stdout).contains("NetworkPolicy/shop/old")
     });
-    world.until("all of it is", |world| world.tortie(&["rollback", "2"]).status.success());
+    world.until("the whole state is restored", |world| world.tortie(&["rollback", "2"]).status.success());
     assert_eq!(world.everything(), second);
 }
 

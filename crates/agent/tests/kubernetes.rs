@@ -221,7 +221,7 @@ fn staged_policies_are_put_in_force() {
         (&stored["name"], &stored["labels"], &stored["annotations"]),
         (&json!("db"), &labels, &json!({"note": "n"}))
     );
-    assert_ne!(stored["creationTimestamp"], "2020-01-01T00:00:00Z", "what is of the staged one alone is left out");
+    assert_ne!(stored["creationTimestamp"], "2020-01-01T00:00:00Z", "fields of the staged object only are left out");
     assert!(server.get(CRD, "StagedNetworkPolicy", "shop", "default.db").is_none());
 
     // An existing policy is replaced under its existing name, and stays the same object.

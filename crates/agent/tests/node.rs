@@ -96,7 +96,7 @@ tortie_lab::kernel_test! {
             // Any change makes the agent read before it writes; without one, the periodic checks
             // find the difference as well.
             node.write("friend.yaml", FRIEND);
-            node.until("the friend is let in and the damage is repaired", |state| {
+            node.until("the friend is allowed and the damage is repaired", |state| {
                 state.contains("10.65.9.9") && good.lines().filter(|line| line.starts_with("-A")).all(|l| state.contains(l))
             });
         }
@@ -131,7 +131,7 @@ tortie_lab::kernel_test! {
         node.start();
         assert!(!node.kernel_state().contains("10.65.9.9"));
         node.write("friend.yaml", FRIEND);
-        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
         let good = node.kernel_state();
         node.write("cluster.yaml", &CLUSTER.replace("friend: 'yes'}}}]", "friend: ['yes']}}}]"));
         node.until_ready("cluster.yaml:17:");
@@ -148,7 +148,7 @@ tortie_lab::kernel_test! {
         node.write("felix.yaml", felix);
         node.until("denied packets are rejected", |state| state.contains("Unknown interface\" -j REJECT"));
         // The kernel has no REJECT outside of the filter table.
-        node.until("spoofed packets are dropped all the same", |state| {
+        node.until("spoofed packets are still dropped", |state| {
             state.contains("--validmark --invert -j DROP")
         });
         assert_eq!(node.metric("tortie_dataplane_problems"), 0.0, "{}", node.log());
@@ -176,7 +176,7 @@ tortie_lab::kernel_test! {
         let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16, \
                     natOutgoing: true}\n";
         node.write("pool.yaml", pool);
-        node.until("what leaves the pool is masqueraded", |state| {
+        node.until("packets that leave the pool are masqueraded", |state| {
             state.contains("-m set --match-set cali40masq-ipam-pools src -m set ! --match-set cali40network-ip-pools dst")
                 && state.contains("-j MASQUERADE")
                 && state.contains("add cali40masq-ipam-pools 10.65.0.0/16")
@@ -211,7 +211,7 @@ tortie_lab::kernel_test! {
             node.until_readiness("503", |answer| answer.contains("the datastore reports that it is not ready"));
             assert_eq!(node.kernel_state(), good);
             node.write("information.yaml", &information(true));
-            node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+            node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
             node.until_ready("");
         }
     }
@@ -228,7 +228,7 @@ tortie_lab::kernel_test! {
         assert_eq!(node.kernel_state(), good);
         node.write("cluster.yaml", CLUSTER);
         node.write("friend.yaml", FRIEND);
-        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
         node.until_ready("");
         fs::remove_file(node.manifests().join("cluster.yaml")).unwrap();
         node.until("the last endpoint is gone", |state| !state.contains("cali-tw-"));
@@ -243,8 +243,8 @@ tortie_lab::kernel_test! {
         let first = log.lines().find(|line| line.contains("\"starting\"")).unwrap();
         let first: serde_json::Value = serde_json::from_str(first).unwrap();
         assert_eq!((first["message"].as_str(), first["node"].as_str()), (Some("starting"), Some("n1")), "{first}");
-        let printed = |field: &str, part: &str| first[field].as_str().is_some_and(|text| text.contains(part));
-        assert!(printed("dataplane", "nft, IPv4, IPv6") && printed("datastore", "file:/") && printed("parameters", "HealthEnabled=true"), "{first}");
+        let field_contains = |field: &str, part: &str| first[field].as_str().is_some_and(|text| text.contains(part));
+        assert!(field_contains("dataplane", "nft, IPv4, IPv6") && field_contains("datastore", "file:/") && field_contains("parameters", "HealthEnabled=true"), "{first}");
         for line in log.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             assert!(line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(), "{line}");
@@ -275,7 +275,7 @@ tortie_lab::kernel_test! {
             assert_eq!(node.kernel_state(), alone);
             assert!(node.log().contains("restores=0 set_lines=0"), "{backend}: {}", node.log());
             node.write("friend.yaml", FRIEND);
-            node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+            node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
             node.stop(Signal::TERM);
             assert!(!is_alive(node.driver()), "{}", node.log());
             assert!(node.kernel_state().contains("10.65.9.9"), "stopping must leave everything in force");

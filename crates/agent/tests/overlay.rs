@@ -69,7 +69,7 @@ tortie_lab::kernel_test! {
         let dump = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/calico-vxlan");
         let cluster = &mut dumped(&dump);
         cluster.start_all().unwrap();
-        until_connected(cluster, "with what was dumped");
+        until_connected(cluster, "with the dumped cluster");
         let routes = cluster.shell(0, "ip route; ip -6 route");
         // A pod on another node than that of its IPAM block is reached on its own node.
         for route in [

@@ -107,7 +107,7 @@ impl<K: Id, T> Slab<K, T> {
     #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
     pub(crate) fn remove(&mut self, id: K) -> T {
         let value = self.slots.get_mut(id.number() as usize).and_then(Option::take);
-        let value = value.expect("ids are dropped together with what they name");
+        let value = value.expect("ids are dropped together with their values");
         self.free.push(id);
         value
     }
@@ -119,14 +119,14 @@ impl<K: Id, T> Slab<K, T> {
     /// The value of an id in use.
     #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
     pub(crate) fn at(&self, id: K) -> &T {
-        self.get(id).expect("ids are dropped together with what they name")
+        self.get(id).expect("ids are dropped together with their values")
     }
 
     /// The value of an id in use.
     #[expect(clippy::expect_used, reason = "as with any index: an id that is not in use is a mistake of this crate")]
     pub(crate) fn at_mut(&mut self, id: K) -> &mut T {
         let slot = self.slots.get_mut(id.number() as usize).and_then(Option::as_mut);
-        slot.expect("ids are dropped together with what they name")
+        slot.expect("ids are dropped together with their values")
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -29,7 +29,7 @@ fn the_last_port_is_a_separate_stretch() {
     let compiled = classes.flush();
     let listed: Vec<_> = compiled.l4_classes().collect();
     let at = listed.iter().position(|(protocol, detail, _)| (*protocol, *detail) == (6, L4Detail::Port(u16::MAX)));
-    let at = at.expect("it is told apart");
+    let at = at.expect("the port has a separate class");
     // Behind it there is no stretch before the next protocol, and no stretch is listed twice.
     assert_eq!(listed.get(at + 1).map(|(protocol, detail, _)| (*protocol, *detail)), Some((7, L4Detail::Other)));
     assert!(listed.windows(2).all(|pair| (pair[0].0, pair[0].1) < (pair[1].0, pair[1].1)), "{listed:?}");

@@ -28,7 +28,7 @@ use super::datastore_url::typha_servers;
 use super::directory::{DirectoryArgs, ReachArgs};
 #[cfg(feature = "etcd")]
 use super::etcd::Surroundings;
-use super::host_network::{HostNetworkPods, Place as PodPlace};
+use super::host_network::{HostNetworkPods, PodSource};
 #[cfg(feature = "fanout")]
 pub use discovery::Prepare;
 #[cfg(feature = "fanout")]
@@ -144,13 +144,13 @@ impl DatastoreArgs {
     /// The pods are read at the first question about one.
     pub(crate) fn host_network_pods(&self) -> Result<HostNetworkPods, Failure> {
         let place = match &self.datastore {
-            DatastoreUrl::Directory(root) => PodPlace::Directory(root.clone(), self.reach()),
+            DatastoreUrl::Directory(root) => PodSource::Directory(root.clone(), self.reach()),
             #[cfg(feature = "kubernetes")]
             DatastoreUrl::Kubernetes(file) => {
                 let client = Client::new(kubeconfig(file.as_deref())?);
-                PodPlace::Kubernetes(client.map_err(Failure::io("the thread of the Kubernetes client"))?)
+                PodSource::Kubernetes(client.map_err(Failure::io("the thread of the Kubernetes client"))?)
             }
-            _ => PodPlace::Nowhere,
+            _ => PodSource::Nowhere,
         };
         Ok(HostNetworkPods::at(place))
     }

@@ -35,12 +35,24 @@ pub(super) enum DatastoreUrlError {
     Server(String),
     #[error("`{0}` is not HOST or HOST:PORT")]
     TyphaServer(String),
-    #[error("this build has no {name} support; build with --features {feature}")]
-    NotBuilt {
-        name: &'static str,
-        /// The feature that adds it.
-        feature: &'static str,
-    },
+    #[error(transparent)]
+    NotBuilt(#[from] NotBuilt),
+}
+
+/// A kind of datastores that this build lacks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} datastores are missing from this build: built without `{feature}` (see `tortie version`)")]
+pub(super) struct NotBuilt {
+    pub(super) name: &'static str,
+    /// The feature that adds them.
+    pub(super) feature: &'static str,
+}
+
+impl NotBuilt {
+    #[cfg(not(feature = "etcd"))]
+    pub(super) const ETCD: Self = Self { name: "etcd", feature: "etcd" };
+    #[cfg(not(feature = "kubernetes"))]
+    pub(super) const KUBERNETES: Self = Self { name: "Kubernetes", feature: "kubernetes" };
 }
 
 impl FromStr for DatastoreUrl {
@@ -85,7 +97,7 @@ impl FromStr for DatastoreUrl {
 }
 
 fn built_with(feature_is_there: bool, name: &'static str, feature: &'static str) -> Result<(), DatastoreUrlError> {
-    if feature_is_there { Ok(()) } else { Err(DatastoreUrlError::NotBuilt { name, feature }) }
+    if feature_is_there { Ok(()) } else { Err(NotBuilt { name, feature }.into()) }
 }
 
 pub(super) fn typha_servers(list: &str) -> Result<Vec<String>, DatastoreUrlError> {

@@ -22,6 +22,8 @@ use super::Failure;
 #[cfg(feature = "etcd")]
 use super::datastore::{AccessArgs, DatastoreArgs};
 use super::datastore_url::DatastoreUrl;
+#[cfg(not(all(feature = "etcd", feature = "kubernetes")))]
+use super::datastore_url::NotBuilt;
 use super::line_diff::unified;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
@@ -196,9 +198,9 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<(), Failure> {
         #[cfg(feature = "kubernetes")]
         Origin::Kubernetes(server) => resources::roll_back(args, &history, &args.place.kubernetes_store(args, server)?),
         #[cfg(not(feature = "kubernetes"))]
-        Origin::Kubernetes(server) => Err(Failure::failed(format!("{server}: this build has no Kubernetes support"))),
+        Origin::Kubernetes(server) => Err(Failure::failed_at(server)(NotBuilt::KUBERNETES)),
         #[cfg(not(feature = "etcd"))]
-        Origin::Etcd(url) => Err(Failure::failed(format!("{url}: this build has no etcd support"))),
+        Origin::Etcd(url) => Err(Failure::failed_at(url)(NotBuilt::ETCD)),
     }
 }
 

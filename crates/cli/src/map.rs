@@ -61,7 +61,7 @@ enum Output {
 enum PortError {
     #[error("{0} is not tcp, udp or sctp, which have ports")]
     Protocol(String),
-    #[error("{0} is not a port, from 0 to 65535")]
+    #[error("{0} is not a port number from 0 to 65535")]
     Number(String),
 }
 

@@ -141,8 +141,8 @@ pub(super) fn kept(kind: ResourceKind, keeps: StoredKinds) -> Result<(), Failure
     if !kind.is_of_kubernetes() || keeps.has_policies_of_kubernetes() {
         return Ok(());
     }
-    let why = "is kept by Kubernetes alone; what `tortie controller` makes of one for this datastore is a NetworkPolicy \
-               knp.default.NAME";
+    let why = "exists in Kubernetes only; `tortie controller` converts it to the NetworkPolicy knp.default.NAME \
+               of this datastore";
     Err(Failure::failed(format!("{kind} {why}")))
 }
 

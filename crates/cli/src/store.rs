@@ -16,6 +16,8 @@ use tortie_resources::stored::key_of;
 use tortie_resources::stored::{ObjectError, ResourceKey};
 
 use super::Failure;
+#[cfg(not(all(feature = "etcd", feature = "kubernetes")))]
+use super::datastore_url::NotBuilt;
 #[cfg(feature = "etcd")]
 use super::etcd::EtcdArgs;
 #[cfg(feature = "kubernetes")]
@@ -53,9 +55,12 @@ pub(super) enum StoreUrlError {
     #[cfg(feature = "etcd")]
     #[error(transparent)]
     Etcd(#[from] EtcdConfigError),
+    #[cfg(not(all(feature = "etcd", feature = "kubernetes")))]
+    #[error(transparent)]
+    NotBuilt(#[from] NotBuilt),
     #[cfg(not(feature = "etcd"))]
-    #[error("`{0}` cannot be written by this build; kubernetes:[KUBECONFIG] can")]
-    NotBuilt(String),
+    #[error("must be kubernetes:[KUBECONFIG]")]
+    Scheme,
 }
 
 impl FromStr for StoreUrl {
@@ -69,10 +74,14 @@ impl FromStr for StoreUrl {
             }
             return place.parse().map(Self::Kubernetes).map_err(StoreUrlError::Kubernetes);
         }
+        #[cfg(not(feature = "kubernetes"))]
+        if text.starts_with("kubernetes:") {
+            return Err(NotBuilt::KUBERNETES.into());
+        }
         #[cfg(feature = "etcd")]
         return Ok(Self::Etcd(Box::new(text.parse()?)));
         #[cfg(not(feature = "etcd"))]
-        Err(StoreUrlError::NotBuilt(text.to_owned()))
+        Err(if text.starts_with("etcd:") { NotBuilt::ETCD.into() } else { StoreUrlError::Scheme })
     }
 }
 
@@ -187,8 +196,12 @@ pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>
         }
         return open_kubernetes(&config);
     }
+    #[cfg(not(feature = "kubernetes"))]
+    if reference.get("server").is_some() {
+        return Err(Failure::failed(NotBuilt::KUBERNETES));
+    }
     #[cfg(feature = "etcd")]
     return super::etcd::open_reference(reference).map(|store| Arc::new(store) as Arc<dyn ResourceStore>);
     #[cfg(not(feature = "etcd"))]
-    Err(Failure::failed("the change is in a datastore that this build cannot write"))
+    Err(Failure::failed(NotBuilt::ETCD))
 }

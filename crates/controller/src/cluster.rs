@@ -134,11 +134,11 @@ pub(crate) enum DesiredObject {
 pub(crate) struct Cluster {
     wanted: BTreeMap<Item, DesiredObject>,
     problems: BTreeMap<Item, Vec<FieldProblem>>,
-    kinds: BTreeMap<Watched, Followed>,
+    kinds: BTreeMap<Watched, KindState>,
 }
 
 #[derive(Debug, Default)]
-struct Followed {
+struct KindState {
     /// A list was complete once.
     synced: bool,
     /// During a list: known items that the list has not contained so far.
@@ -156,7 +156,7 @@ impl Cluster {
             Observed::ListBegins => {
                 let known = self.wanted.keys().filter(|item| kind.makes(item)).cloned().collect();
                 let followed = self.kinds.entry(kind).or_default();
-                *followed = Followed { synced: followed.synced, unmentioned: Some(known), ..Followed::default() };
+                *followed = KindState { synced: followed.synced, unmentioned: Some(known), ..KindState::default() };
                 Vec::new()
             }
             Observed::Listed(json) | Observed::Changed(json) => self.set(kind, json).into_iter().collect(),

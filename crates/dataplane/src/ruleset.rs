@@ -43,11 +43,11 @@ mod tests {
     use super::{ForeignTransactions, RulesetEvent};
 
     #[test]
-    fn more_than_ours_are_those_of_others() {
+    fn transactions_beyond_ours_count_as_foreign() {
         let mut transactions = ForeignTransactions::default();
         assert!(transactions.is_new(RulesetEvent::Restarted, 3));
         assert!(!transactions.is_new(RulesetEvent::Transactions(1), 4), "ours");
-        assert!(transactions.is_new(RulesetEvent::Transactions(2), 4), "somebody else's");
+        assert!(transactions.is_new(RulesetEvent::Transactions(2), 4), "of another process");
         assert!(!transactions.is_new(RulesetEvent::Transactions(3), 5), "ours");
         // Our transaction is committed, but the report is of an earlier one by another process.
         assert!(!transactions.is_new(RulesetEvent::Transactions(4), 6));

@@ -100,7 +100,7 @@ fn rules_of_both_directions_have_counters_of_their_own() {
     ];
     let numbers: std::collections::BTreeSet<DecisionId> = decisions.into();
     assert_eq!((numbers.len(), live.tables.decision_count()), (6, 6));
-    assert_eq!(live.tables.decided_direction(DecisionId::default()), None, "what is not known has no direction");
+    assert_eq!(live.tables.decided_direction(DecisionId::default()), None, "unknown decisions have no direction");
 }
 
 #[test]

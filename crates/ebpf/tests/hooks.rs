@@ -433,7 +433,7 @@ fn a_group_that_is_closed_or_not_there_denies() {
 }
 
 #[test]
-#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
+#[ignore = "prints figures that only an optimized build on a quiet machine has; other tests assert the decisions"]
 fn nanoseconds_of_a_hook() {
     let expected = Expected { protocol: 17, detail: Some(80), source_port: Some(0x0611) };
     let best = |bench: &Bench, packet: &[u8]| {

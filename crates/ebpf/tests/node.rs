@@ -364,7 +364,7 @@ fn roots_report_untracked_policy_of_existing_endpoints() {
     };
     let [in_force, no_untracked] = [roots::IN_FORCE, roots::NO_UNTRACKED].map(i32::cast_unsigned);
     written.node.on_interface(interface("eth0", 1));
-    assert_eq!(flags(&mut written), in_force | no_untracked, "who has some is nowhere");
+    assert_eq!(flags(&mut written), in_force | no_untracked, "a group with addresses is nowhere");
     written.node.on_interface(interface("eth1", 2));
     assert_eq!(flags(&mut written), in_force);
     written.send_updates([host("other", "eth1", false)]);

@@ -122,7 +122,10 @@ fn measure(description: &str, node: &mut Node, updates: impl IntoIterator<Item =
     let mut written: BTreeMap<MapKind, usize> = BTreeMap::new();
     flush.writes().for_each(|write| *written.entry(write.map).or_default() += 1);
     assert!(flush.problems().is_empty(), "{:?}", flush.problems());
-    println!("{description}: {took:?} ({received:?} until all was told), written {written:?}, {:?}", flush.sizes());
+    println!(
+        "{description}: {took:?} ({received:?} until all updates were received), written {written:?}, {:?}",
+        flush.sizes()
+    );
     node.reclaim();
 }
 
@@ -132,7 +135,7 @@ fn delta(set: IpSetId, added: &[IpAddr], removed: &[IpAddr]) -> DesiredUpdate {
 }
 
 #[test]
-#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
+#[ignore = "prints figures that only an optimized build on a quiet machine has; other tests assert the decisions"]
 fn maps_of_a_node_with_5000_policies() {
     let before = resident_mib();
     let mut node = Node::new(NodeSettings::default());
@@ -188,7 +191,7 @@ fn many_rules(count: u32) -> Vec<DesiredUpdate> {
 }
 
 #[test]
-#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
+#[ignore = "prints figures that only an optimized build on a quiet machine has; other tests assert the decisions"]
 fn maps_of_a_policy_with_many_rules() {
     for count in [100, 1_000, 10_000, 30_000] {
         let before = resident_mib();
@@ -258,7 +261,7 @@ fn a_workload_that_5000_policies_are_about_has_room() {
 /// Little sharing: each address is in ten of 5,000 sets, no two addresses in the same ones, and
 /// each set has a policy.
 #[test]
-#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
+#[ignore = "prints figures that only an optimized build on a quiet machine has; other tests assert the decisions"]
 fn maps_of_addresses_of_which_no_two_are_alike() {
     for addresses in [1_000_u32, 10_000, 50_000, ADDRESSES] {
         let mut node = Node::new(NodeSettings::default());

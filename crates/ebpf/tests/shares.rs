@@ -150,7 +150,7 @@ impl Live {
         let changed = self.tables.update(&compiled);
         for group in compiled.groups() {
             let is_other = before.get(&group).copied() != self.tables.group(group);
-            assert!(!is_other || changed.contains(&group), "{group:?} is another, and not told");
+            assert!(!is_other || changed.contains(&group), "{group:?} changed without a report");
         }
         let mut fresh = Tables::with_limits(self.limits);
         let _ = fresh.update(&compiled);
@@ -180,7 +180,7 @@ impl Live {
         }
         let held: u64 = charges.iter().filter(|(group, _)| !refused.contains(group)).map(|(_, charge)| charge).sum();
         assert!(held <= budget);
-        assert!(fresh.block_count() as u64 <= held + 200, "what is charged is never less than what is there");
+        assert!(fresh.block_count() as u64 <= held + 200, "the charge is never less than the use");
         for number in self.namespaces.keys() {
             expect_verdicts(&self.tables, &compiled, *number, &refused);
         }

@@ -60,7 +60,7 @@ fn an_idle_server_gives_signs_of_life() {
     let patience = Duration::from_secs(2);
     let begin = Instant::now();
     let (_upstream, server) = serve(quick());
-    eventually("signs of life after a while", || begin.elapsed() > 2 * patience && server.silent(patience).is_empty());
+    eventually("heartbeats after a while", || begin.elapsed() > 2 * patience && server.silent(patience).is_empty());
     assert!(!server.silent(Duration::ZERO).is_empty(), "a sign of life is an instant");
 }
 
@@ -137,7 +137,7 @@ fn servers_are_discovered_before_each_connection_and_success_is_reported() {
     let mut client = Client::from(source.with_discovery(Arc::clone(&lists) as Arc<dyn ServerDiscovery>));
     client.knows(&upstream.truth);
     assert_eq!(lists.servers.lock().unwrap().len(), 0);
-    eventually("success is heard of", || lists.connected.load(Ordering::Relaxed) == 1);
+    eventually("the success is reported", || lists.connected.load(Ordering::Relaxed) == 1);
 }
 
 #[test]
@@ -153,11 +153,14 @@ fn an_unsendable_object_is_a_problem_of_the_clients() {
         let description = description.to_owned();
         move |client: &Client| client.problems.iter().any(|problem| problem.to_string() == description)
     };
-    client.until("it is told", about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"));
+    client.until(
+        "the problem is reported",
+        about("parameter A: has 101 bytes, more than the 100 that the fan-out sends"),
+    );
     assert_eq!(client.problems[0].fallback, Fallback::LastGood);
     // A later client gets the problem as well.
     let mut late = Client::of(server.addresses(), None);
-    late.until("it is told", |client| client.problems.len() == 1);
+    late.until("the problem is reported", |client| client.problems.len() == 1);
     upstream.send([config("A", "2")]);
     client.until("it is over", |client| client.problems.is_empty());
     client.knows(&upstream.truth);
@@ -245,11 +248,11 @@ fn a_returning_client_receives_only_missed_changes() {
         "{}",
         server.stats_of(SyncerType::Felix).bytes_sent - sent
     );
-    assert!(!client.unavailable.is_empty(), "the loss is told");
+    assert!(!client.unavailable.is_empty(), "the loss is reported");
     // Silence is noticed, too.
     proxy.hold_data();
     upstream.send([config("P3", "3")]);
-    eventually("the silent client is given up", || server.stats().silent == 1);
+    eventually("the silent client is disconnected", || server.stats().silent == 1);
     proxy.heal();
     client.knows(&upstream.truth);
     assert_eq!((client.resyncs(), server.stats_of(SyncerType::Felix).snapshots_written), (1, 1));
@@ -312,7 +315,7 @@ fn everything_is_resent_on_request() {
     // A restart works while no server is running, too.
     let address = server.addresses()[0];
     drop(server);
-    client.until("the loss is told", |client| !client.unavailable.is_empty());
+    client.until("the loss is reported", |client| !client.unavailable.is_empty());
     client.restart();
     let (mut upstream, watching) = Upstream::new();
     let server = Server::start(ServerConfig { listen: vec![address], ..quick() }, watching);
@@ -374,7 +377,7 @@ fn a_server_that_ends_sends_its_clients_elsewhere() {
     }
     let started = Instant::now();
     first.drain(Duration::from_secs(60));
-    assert!(started.elapsed() < Duration::from_secs(30), "nobody had to be thrown out");
+    assert!(started.elapsed() < Duration::from_secs(30), "every client left before the time limit");
     assert_eq!(first.stats().active, 0);
     drop(first);
     upstream2.send([config("A", "2")]);
@@ -428,7 +431,9 @@ fn a_client_over_the_limit_receives_the_reason() {
     first.knows(&upstream.truth);
 
     let mut second = Client::of(server.addresses(), None);
-    second.until("it is told why", |client| client.unavailable.iter().any(|why| why.contains("too many connections")));
+    second.until("the client reports the reason", |client| {
+        client.unavailable.iter().any(|why| why.contains("too many connections"))
+    });
 
     let (mut felix, greeting) = ClientSession::new(typha::ClientHello::default(), ClientSession::limits());
     let mut actions = Vec::new();
@@ -450,7 +455,7 @@ fn silent_clients_over_the_limit_take_no_more_than_their_share() {
         stream
     };
     let silent: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
-    eventually("all have been judged", || server.stats().refused == 200);
+    eventually("all connections are refused", || server.stats().refused == 200);
     let ends = |mut stream: TcpStream| matches!(stream.read(&mut [0]), Ok(0) | Err(_));
     let at_once = silent.iter().filter(|stream| {
         stream.set_nonblocking(true).unwrap();
@@ -463,7 +468,7 @@ fn silent_clients_over_the_limit_take_no_more_than_their_share() {
     assert!(silent.into_iter().all(ends));
     assert!(started.elapsed() < patience + support::SOON);
     let text = String::from_utf8_lossy(&answer(server.addresses()[0], &greeting(1, "")).unwrap()).into_owned();
-    assert!(text.contains("too many connections"), "there is room to tell others: {text}");
+    assert!(text.contains("too many connections"), "there is room to answer others: {text}");
 }
 
 /// Three silent connections of one address take its share of connections before the hello. They

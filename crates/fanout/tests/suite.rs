@@ -69,7 +69,7 @@ impl SourceUnderTest for UnderTest {
     fn lacks(&self) -> Vec<(Need, &'static str)> {
         match self.protocol {
             Protocol::Ours => Vec::new(),
-            Protocol::Typha => vec![(Need::Problems, "the protocol does not tell them")],
+            Protocol::Typha => vec![(Need::Problems, "the protocol does not carry them")],
         }
     }
 

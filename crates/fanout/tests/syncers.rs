@@ -264,7 +264,7 @@ fn a_syncer_is_read_for_as_long_as_it_has_clients() {
     let third = Reader::in_sync(address, SyncerType::Bgp);
     assert_eq!(store.opened(SyncerType::Bgp), 1);
     drop((second, third));
-    until("nobody reads", || !store.is_read(SyncerType::Bgp) && server.hub_of(SyncerType::Bgp).is_none());
+    until("no client reads", || !store.is_read(SyncerType::Bgp) && server.hub_of(SyncerType::Bgp).is_none());
     // It begins again with the present objects.
     store.put(SyncerType::Bgp, &node("n2"), "{}", "2");
     let again = Reader::in_sync(address, SyncerType::Bgp);
@@ -328,7 +328,7 @@ fn each_syncer_has_figures_of_its_own() {
 
     let before = of(SyncerType::Bgp);
     drop((bgp, other));
-    until("nobody reads", || server.hub_of(SyncerType::Bgp).is_none());
+    until("no client reads", || server.hub_of(SyncerType::Bgp).is_none());
     let after = of(SyncerType::Bgp);
     assert_eq!((after.streaming, after.entries, after.sequence), (0, 0, 0));
     assert!(after.updates == before.updates && after.bytes_sent >= before.bytes_sent);

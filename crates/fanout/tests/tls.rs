@@ -99,5 +99,5 @@ fn only_clients_with_an_accepted_name_are_served() {
     eventually("both have failed", || server.stats().handshakes_failed >= failed + 2);
     upstream.send([config("A", "last")]);
     good.knows(&upstream.truth);
-    assert_eq!((good.resyncs(), good.unavailable.len()), (1, 0), "who is served notices nothing");
+    assert_eq!((good.resyncs(), good.unavailable.len()), (1, 0), "served clients notice nothing");
 }

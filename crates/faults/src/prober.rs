@@ -19,7 +19,7 @@ use std::{
 use super::evaluation::{Expect, Interval, Probe, Timeline, Violation, intervals, settled};
 use tortie_lab::{
     netns::{Namespace, NetnsError},
-    pods::{Family, Place},
+    pods::{Family, LabHost},
 };
 
 /// Port that every target serves, over TCP and UDP.
@@ -39,8 +39,8 @@ pub(super) enum Kind {
 /// Source, destination, family and sort of packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Channel {
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub(super) from: LabHost,
+    pub(super) to: LabHost,
     pub(super) family: Family,
     pub(super) kind: Kind,
 }
@@ -132,8 +132,8 @@ struct Task {
 #[derive(Debug)]
 pub(super) struct Prober {
     log: Arc<ProbeLog>,
-    senders: BTreeMap<Place, Sender<Task>>,
-    receivers: Vec<Place>,
+    senders: BTreeMap<LabHost, Sender<Task>>,
+    receivers: Vec<LabHost>,
     threads: Vec<JoinHandle<()>>,
 }
 

@@ -23,7 +23,7 @@ use super::{
 };
 use tortie_lab::{
     netns::NetnsError,
-    pods::{Family, Lab, LabOptions, NODE_ADDRESSES, Place},
+    pods::{Family, Lab, LabHost, LabOptions, NODE_ADDRESSES},
     program::{Program, ProgramError},
 };
 
@@ -182,7 +182,7 @@ impl Stage {
         for address in of_pod.unwrap_or_else(|| of_node.collect()) {
             let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
             let channel = Channel { from: place(from), to: place(to), family, kind };
-            let namespace = |place: &Place| {
+            let namespace = |place: &LabHost| {
                 self.lab.namespace(place).ok_or_else(|| StageError::Unexpected(format!("no {place} in the laboratory")))
             };
             let ends = [namespace(&channel.from)?, namespace(&channel.to)?];
@@ -323,7 +323,7 @@ impl Stage {
 
     /// Removes all expectations for packets to these pods.
     pub(super) fn clear_expectations(&self, pods: &[&str]) {
-        let removed: Vec<Place> = pods.iter().map(|pod| place(pod)).collect();
+        let removed: Vec<LabHost> = pods.iter().map(|pod| place(pod)).collect();
         self.prober.expect(Expect::Either, |channel| removed.contains(&channel.to));
     }
 
@@ -391,11 +391,11 @@ impl Stage {
 }
 
 /// Returns the place of this name.
-pub(super) fn place(name: &str) -> Place {
+pub(super) fn place(name: &str) -> LabHost {
     match name {
-        "outside" => Place::Outside,
-        "node" => Place::Node,
-        pod => Place::pod("shop", pod),
+        "outside" => LabHost::Outside,
+        "node" => LabHost::Node,
+        pod => LabHost::pod("shop", pod),
     }
 }
 

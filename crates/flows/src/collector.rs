@@ -13,7 +13,7 @@ use ahash::{AHashMap, AHashSet};
 use tortie_evaluate::{DecidedBy, Evaluator, Packet, Settings, State};
 use tortie_model::desired::{DesiredUpdate, TierPolicies, WorkloadEndpointState};
 use tortie_model::{Direction, PolicyId, TierName, Update};
-use tortie_rules::Verdict;
+use tortie_rules::PrefixVerdict;
 
 use crate::aggregate::Described;
 use crate::counts::RuleCounts;
@@ -185,7 +185,7 @@ impl Collector {
             self.counts.hit(hit, now);
         }
         let dropped = Count { packets: 1, bytes: logged.length.into() };
-        let denies = hit.verdict == Verdict::Deny;
+        let denies = hit.verdict == PrefixVerdict::Deny;
         if denies {
             self.counts.add(&hit, dropped);
         }

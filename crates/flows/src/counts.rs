@@ -73,13 +73,13 @@ mod tests {
 
     use tortie_evaluate::DecidedBy;
     use tortie_model::{Direction, TierName};
-    use tortie_rules::Verdict;
+    use tortie_rules::PrefixVerdict;
 
     use super::*;
 
     fn end_of(tier: &str) -> Arc<Hit> {
         let decided_by = DecidedBy::EndOfTier { tier: TierName::new(tier) };
-        Arc::new(Hit { direction: Direction::Egress, verdict: Verdict::Deny, decided_by })
+        Arc::new(Hit { direction: Direction::Egress, verdict: PrefixVerdict::Deny, decided_by })
     }
 
     #[test]

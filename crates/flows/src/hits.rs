@@ -8,7 +8,7 @@ use tortie_evaluate::DecidedBy;
 use tortie_model::desired::{self, DesiredUpdate, Rules, TierPolicies};
 use tortie_model::{Direction, PolicyId, ProfileName, RuleAction, TierName};
 use tortie_rules::names::policy_id_text;
-use tortie_rules::{OwnerKind, PrefixParts, Verdict, end_of_tier_prefix, rule_prefix};
+use tortie_rules::{OwnerKind, PrefixParts, PrefixVerdict, end_of_tier_prefix, rule_prefix};
 
 /// Number of removed policies that are kept, because packets that met them may not have been read
 /// yet.
@@ -24,7 +24,7 @@ pub struct Hit {
     /// At the source (egress) or at the destination (ingress).
     pub direction: Direction,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: PrefixVerdict,
     /// The rule or end of rules.
     pub decided_by: DecidedBy,
 }
@@ -96,7 +96,7 @@ impl Hits {
                 Some(Hit { direction, verdict, decided_by: DecidedBy::EndOfTier { tier: TierName::new(tier) } })
             }
             PrefixParts::NoProfile { direction } => {
-                Some(Hit { direction, verdict: Verdict::Deny, decided_by: DecidedBy::EndOfProfiles })
+                Some(Hit { direction, verdict: PrefixVerdict::Deny, decided_by: DecidedBy::EndOfProfiles })
             }
         }
     }
@@ -153,9 +153,9 @@ impl Hits {
         for (direction, rules) in [(Direction::Ingress, inbound), (Direction::Egress, outbound)] {
             for (index, rule) in rules.iter().enumerate() {
                 let verdict = match rule.rule.action {
-                    RuleAction::Allow | RuleAction::Unspecified => Verdict::Allow,
-                    RuleAction::Deny => Verdict::Deny,
-                    RuleAction::NextTier => Verdict::Pass,
+                    RuleAction::Allow | RuleAction::Unspecified => PrefixVerdict::Allow,
+                    RuleAction::Deny => PrefixVerdict::Deny,
+                    RuleAction::NextTier => PrefixVerdict::Pass,
                     RuleAction::Log => continue,
                 };
                 let prefix = rule_prefix(verdict, kind, direction, index, owner);
@@ -173,7 +173,7 @@ impl Hits {
                 continue;
             }
             for direction in [Direction::Ingress, Direction::Egress] {
-                for verdict in [Verdict::Deny, Verdict::Pass] {
+                for verdict in [PrefixVerdict::Deny, PrefixVerdict::Pass] {
                     let prefix = end_of_tier_prefix(verdict, direction, name);
                     let decided_by = DecidedBy::EndOfTier { tier: name.clone() };
                     self.cut.insert(prefix.into(), Arc::new(Hit { direction, verdict, decided_by }));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tortie_evaluate::DecidedBy;
 use tortie_model::{Direction, TierName};
-use tortie_rules::Verdict;
+use tortie_rules::PrefixVerdict;
 
 use crate::hits::Hit;
 
@@ -33,13 +33,13 @@ impl Trail {
     /// Returns the final decision; `None` if it is unknown.
     #[must_use]
     pub fn decision(&self) -> Option<&Hit> {
-        self.hits.last().map(|hit| &**hit).filter(|hit| hit.verdict != Verdict::Pass)
+        self.hits.last().map(|hit| &**hit).filter(|hit| hit.verdict != PrefixVerdict::Pass)
     }
 
     /// Reports whether the trail ends in a denial.
     #[must_use]
     pub fn denies(&self) -> bool {
-        self.decision().is_some_and(|hit| hit.verdict == Verdict::Deny)
+        self.decision().is_some_and(|hit| hit.verdict == PrefixVerdict::Deny)
     }
 
     /// Reports whether there is no hit.
@@ -73,7 +73,7 @@ impl Trail {
             return true;
         }
         let last = self.hits.iter().rev().find(|known| is_of_direction(known));
-        let is_decided = last.is_some_and(|last| last.verdict != Verdict::Pass);
+        let is_decided = last.is_some_and(|last| last.verdict != PrefixVerdict::Pass);
         let contradicted = self.hits.iter().position(is_of_direction).filter(|_| is_decided);
         if let Some(first) = contradicted {
             self.hits.truncate(first);
@@ -89,13 +89,13 @@ mod tests {
 
     use super::*;
 
-    fn rule(tier: &str, index: usize, verdict: Verdict) -> Arc<Hit> {
+    fn rule(tier: &str, index: usize, verdict: PrefixVerdict) -> Arc<Hit> {
         let policy = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", tier);
         let decided_by = DecidedBy::PolicyRule { tier: TierName::new(tier), policy, index };
         Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
     }
 
-    fn profile(verdict: Verdict) -> Arc<Hit> {
+    fn profile(verdict: PrefixVerdict) -> Arc<Hit> {
         let decided_by = DecidedBy::ProfileRule { profile: ProfileName::new("p"), index: 0 };
         Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_repeated_packet_changes_nothing() {
-        let hits = [rule("a", 0, Verdict::Pass), rule("b", 3, Verdict::Deny)];
+        let hits = [rule("a", 0, PrefixVerdict::Pass), rule("b", 3, PrefixVerdict::Deny)];
         let mut twice = trail(&hits);
         for hit in &hits {
             assert!(!twice.add(Arc::clone(hit)));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn passing_rules_decide_nothing() {
-        let passed = trail(&[rule("a", 0, Verdict::Pass)]);
+        let passed = trail(&[rule("a", 0, PrefixVerdict::Pass)]);
         assert_eq!(passed.decision(), None);
         assert!(!passed.denies() && !passed.is_empty());
     }
@@ -130,38 +130,38 @@ mod tests {
     #[test]
     fn another_decision_replaces_the_old_one_and_later_hits() {
         let (pass, deny, allow) =
-            (rule("a", 0, Verdict::Pass), rule("b", 0, Verdict::Deny), rule("b", 1, Verdict::Allow));
+            (rule("a", 0, PrefixVerdict::Pass), rule("b", 0, PrefixVerdict::Deny), rule("b", 1, PrefixVerdict::Allow));
         let mut changed = trail(&[Arc::clone(&pass), deny]);
         assert!(!changed.add(Arc::clone(&pass)));
         assert!(changed.add(Arc::clone(&allow)));
         assert_eq!(changed, trail(&[pass, allow]));
 
-        let mut denied_before = trail(&[rule("a", 0, Verdict::Pass), rule("b", 1, Verdict::Allow)]);
-        assert!(denied_before.add(rule("a", 5, Verdict::Deny)));
-        assert_eq!(denied_before, trail(&[rule("a", 5, Verdict::Deny)]));
+        let mut denied_before = trail(&[rule("a", 0, PrefixVerdict::Pass), rule("b", 1, PrefixVerdict::Allow)]);
+        assert!(denied_before.add(rule("a", 5, PrefixVerdict::Deny)));
+        assert_eq!(denied_before, trail(&[rule("a", 5, PrefixVerdict::Deny)]));
     }
 
     #[test]
     fn a_tier_that_decided_and_is_gone_leaves_nothing() {
-        let mut denied = trail(&[rule("a", 0, Verdict::Deny)]);
-        assert!(denied.add(rule("b", 0, Verdict::Pass)));
-        assert!(!denied.add(profile(Verdict::Allow)));
-        assert_eq!(denied, trail(&[rule("b", 0, Verdict::Pass), profile(Verdict::Allow)]));
+        let mut denied = trail(&[rule("a", 0, PrefixVerdict::Deny)]);
+        assert!(denied.add(rule("b", 0, PrefixVerdict::Pass)));
+        assert!(!denied.add(profile(PrefixVerdict::Allow)));
+        assert_eq!(denied, trail(&[rule("b", 0, PrefixVerdict::Pass), profile(PrefixVerdict::Allow)]));
     }
 
     #[test]
     fn both_directions_of_a_forwarded_packet_decide() {
         let out =
             |index, verdict| Arc::new(Hit { direction: Direction::Egress, ..(*rule("a", index, verdict)).clone() });
-        let (into, leaves) = (rule("a", 0, Verdict::Allow), out(0, Verdict::Allow));
+        let (into, leaves) = (rule("a", 0, PrefixVerdict::Allow), out(0, PrefixVerdict::Allow));
         let mut both = trail(&[Arc::clone(&into), Arc::clone(&leaves)]);
         assert_eq!(both.hits().count(), 2);
         assert!(!both.add(Arc::clone(&into)) && !both.add(leaves));
-        assert!(both.add(out(1, Verdict::Deny)) && both.denies());
+        assert!(both.add(out(1, PrefixVerdict::Deny)) && both.denies());
         assert_eq!(both.of(Direction::Ingress), trail(&[into]));
-        assert_eq!(both.of(Direction::Egress), trail(&[out(1, Verdict::Deny)]));
+        assert_eq!(both.of(Direction::Egress), trail(&[out(1, PrefixVerdict::Deny)]));
         // A packet that is decided on its way in again has not left yet.
-        let elsewhere = rule("b", 0, Verdict::Deny);
+        let elsewhere = rule("b", 0, PrefixVerdict::Deny);
         assert!(both.add(Arc::clone(&elsewhere)));
         assert_eq!(both, trail(&[elsewhere]));
     }

@@ -206,7 +206,7 @@ fn a_chain_that_a_hook_jumps_to_has_no_stand_in() {
         let end = lab.kernel.apply(&mut lab.reconciler, &mut lab.now);
         let Plan::Failed(TableError::Refused { chain: culprit, .. }) = end else { panic!("{end:?}") };
         assert_eq!(culprit, name("cali-FORWARD"));
-        assert_eq!(lab.rules("cali-FORWARD"), before, "the kernel keeps what was last good");
+        assert_eq!(lab.rules("cali-FORWARD"), before, "the kernel keeps the last valid rules");
         assert!(lab.rules("cali-pi-01")[0].contains("0x42"), "everything else is written");
         lab.kernel.behave();
         lab.apply();

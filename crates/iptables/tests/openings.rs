@@ -28,7 +28,7 @@ use Kind::{Allow, Deny, Pass};
 type Spec = (Kind, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ChainOutcome {
     Accept,
     Pass,
     Deny,
@@ -82,17 +82,17 @@ fn text_of((kind, host): Spec) -> String {
     format!("--source 10.0.0.{host}/32 --jump MARK --set-mark {0:#x}/{0:#x}", mark_of(kind))
 }
 
-fn meaning(specs: &[Spec], host: u8) -> Verdict {
+fn meaning(specs: &[Spec], host: u8) -> ChainOutcome {
     match specs.iter().find(|(_, of)| *of == host) {
-        Some((Allow, _)) => Verdict::Accept,
-        Some((Pass, _)) => Verdict::Pass,
-        Some((Deny, _)) => Verdict::Deny,
-        None => Verdict::None,
+        Some((Allow, _)) => ChainOutcome::Accept,
+        Some((Pass, _)) => ChainOutcome::Pass,
+        Some((Deny, _)) => ChainOutcome::Deny,
+        None => ChainOutcome::None,
     }
 }
 
 /// Evaluates the chain in the kernel for a packet.
-fn walk(kernel: &FakeKernel, host: u8) -> Verdict {
+fn walk(kernel: &FakeKernel, host: u8) -> ChainOutcome {
     let mut mark = 0;
     for rule in kernel.rules(FILTER, CHAIN).expect("the chain is there") {
         let words: Vec<&str> = rule.split_whitespace().collect();
@@ -108,25 +108,25 @@ fn walk(kernel: &FakeKernel, host: u8) -> Verdict {
         }
         match after("-j") {
             Some("MARK") => mark |= number(after("--set-xmark").expect("an argument")),
-            Some("DROP") => return Verdict::Deny,
+            Some("DROP") => return ChainOutcome::Deny,
             Some("RETURN") => break,
             None => {}
             other => panic!("{other:?}"),
         }
     }
     match mark {
-        ACCEPT => Verdict::Accept,
-        PASS => Verdict::Pass,
-        _ => Verdict::None,
+        ACCEPT => ChainOutcome::Accept,
+        PASS => ChainOutcome::Pass,
+        _ => ChainOutcome::None,
     }
 }
 
 /// Reports whether a verdict allows no more than the intended one.
-fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
+fn is_closed(verdict: ChainOutcome, meaning: ChainOutcome) -> bool {
     match verdict {
-        Verdict::Accept => meaning == Verdict::Accept,
-        Verdict::Pass => matches!(meaning, Verdict::Accept | Verdict::Pass),
-        Verdict::Deny | Verdict::None => true,
+        ChainOutcome::Accept => meaning == ChainOutcome::Accept,
+        ChainOutcome::Pass => matches!(meaning, ChainOutcome::Accept | ChainOutcome::Pass),
+        ChainOutcome::Deny | ChainOutcome::None => true,
     }
 }
 
@@ -146,13 +146,13 @@ fn in_place(lab: &Lab) -> Option<InPlace> {
     }
 }
 
-fn verdicts(lab: &Lab, hosts: std::ops::Range<u8>) -> Vec<Verdict> {
+fn verdicts(lab: &Lab, hosts: std::ops::Range<u8>) -> Vec<ChainOutcome> {
     hosts.map(|host| walk(&lab.kernel, host)).collect()
 }
 
 #[test]
 fn only_the_openings_that_are_refused_are_left_out() {
-    use Verdict::{Accept, None, Pass as Passed};
+    use ChainOutcome::{Accept, None, Pass as Passed};
     for backend in BACKENDS {
         for refused in [&[1][..], &[3], &[5], &[1, 5], &[1, 3, 4, 5]] {
             let mut lab = lab_with(backend, &[(Allow, 9)]);
@@ -168,14 +168,14 @@ fn only_the_openings_that_are_refused_are_left_out() {
             lab.apply();
             assert_eq!(in_place(&lab), Some(InPlace::Reduced { left_out: refused.len() }), "{backend} {refused:?}");
             let open = |host| if refused.contains(&host) { None } else { Accept };
-            assert_eq!(verdicts(&lab, 1..7), [open(1), Verdict::Deny, open(3), open(4), open(5), Passed]);
+            assert_eq!(verdicts(&lab, 1..7), [open(1), ChainOutcome::Deny, open(3), open(4), open(5), Passed]);
             assert_eq!(walk(&lab.kernel, 9), None);
-            assert!(lab.rules(CHAIN).concat().contains("Policy one ingress"), "it still says whose chain it is");
+            assert!(lab.rules(CHAIN).concat().contains("Policy one ingress"), "it still names its owner");
             lab.kernel.behave();
             lab.now += BOUND;
             lab.apply();
             assert_eq!(in_place(&lab), Option::None);
-            assert_eq!(verdicts(&lab, 1..7), [Accept, Verdict::Deny, Accept, Accept, Accept, Passed]);
+            assert_eq!(verdicts(&lab, 1..7), [Accept, ChainOutcome::Deny, Accept, Accept, Accept, Passed]);
         }
     }
 }
@@ -192,13 +192,13 @@ fn existing_openings_stay_while_an_addition_is_refused() {
             lab.reconciler.update_chain(policy(&new));
             let end = lab.apply_watched(|kernel| {
                 for (kind, host) in old {
-                    let open = walk(kernel, *host) == Verdict::Accept;
+                    let open = walk(kernel, *host) == ChainOutcome::Accept;
                     assert_eq!(open, *kind == Allow, "{backend} {old:?}: {host} at any moment");
                 }
             });
             assert!(matches!(end, Plan::Done { .. }), "{end:?}");
             assert_eq!(in_place(&lab), Some(InPlace::Reduced { left_out: 1 }), "{old:?}");
-            assert_eq!(verdicts(&lab, 1..4), [Verdict::Accept; 3]);
+            assert_eq!(verdicts(&lab, 1..4), [ChainOutcome::Accept; 3]);
         }
     }
 }
@@ -220,7 +220,7 @@ fn the_existing_chain_is_kept_if_it_opens_no_more_and_every_alternative_is_refus
         lab.reconciler.update_chain(policy(&[(Deny, 1), (Deny, 2), (Allow, 3)]));
         lab.apply();
         assert_eq!(in_place(&lab), Some(InPlace::StandIn));
-        assert_eq!(verdicts(&lab, 0..5), [Verdict::Deny; 5]);
+        assert_eq!(verdicts(&lab, 0..5), [ChainOutcome::Deny; 5]);
     }
 }
 
@@ -259,7 +259,10 @@ fn a_reduced_chain_that_others_damage_is_put_right() {
         lab.run(&format!("-F {CHAIN}"));
         lab.reconciler.invalidate();
         lab.apply();
-        assert_eq!(verdicts(&lab, 1..5), [Verdict::Accept, Verdict::Deny, Verdict::None, Verdict::None]);
+        assert_eq!(
+            verdicts(&lab, 1..5),
+            [ChainOutcome::Accept, ChainOutcome::Deny, ChainOutcome::None, ChainOutcome::None]
+        );
     }
 }
 
@@ -282,7 +285,7 @@ fn a_search_that_is_cut_short_leaves_nothing_open() {
             if matches!(end, Plan::Done { .. }) {
                 continue;
             }
-            let is_old = walk(&lab.kernel, 9) == Verdict::Accept;
+            let is_old = walk(&lab.kernel, 9) == ChainOutcome::Accept;
             let closed = (0..10).all(|host| is_closed(walk(&lab.kernel, host), meaning(&new, host)));
             assert!(is_old || closed, "{allowed}");
             lab.kernel.behave();

@@ -61,14 +61,14 @@ pub enum CaseError {
 
 /// Verdict of the policies at both ends of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct FlowVerdict {
     /// Whether the policies of the destination allow ingress.
     pub ingress: bool,
     /// Whether the policies of the source allow egress.
     pub egress: bool,
 }
 
-impl Verdict {
+impl FlowVerdict {
     /// Reports whether both ends allow the flow.
     #[must_use]
     pub fn allowed(self) -> bool {
@@ -86,7 +86,7 @@ pub struct Step {
     /// All policies in force, as Kubernetes objects.
     pub policies: Vec<Value>,
     /// Expected verdict of every flow.
-    pub expected: Vec<(Flow, Verdict)>,
+    pub expected: Vec<(Flow, FlowVerdict)>,
     /// Flows whose verdict differs between implementations.
     pub contested: BTreeSet<Flow>,
 }

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use flow::{Family, Flow, FlowOutcome, NotAPod, NotAProtocol, Place, Port, Protocol, Reachability};
+pub use flow::{Family, Flow, FlowOutcome, LabHost, NotAPod, NotAProtocol, Port, Protocol, Reachability};
 pub use wiring::{NODE_ADDRESSES, OUTSIDE_ADDRESSES, interface_name, node_addresses, node_name};
 
 use crate::netns::{Namespace, NetnsError};
@@ -32,7 +32,7 @@ use server::Server;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
     /// Kubernetes namespace and name.
-    pub place: Place,
+    pub place: LabHost,
     /// Addresses, at most one per family in practice.
     pub addresses: Vec<IpAddr>,
     /// Served ports.
@@ -51,7 +51,7 @@ impl Pod {
         ports: impl IntoIterator<Item = Port>,
     ) -> Self {
         Self {
-            place: Place::pod(namespace, name),
+            place: LabHost::pod(namespace, name),
             addresses: addresses.into_iter().collect(),
             ports: ports.into_iter().collect(),
             node: 0,
@@ -151,8 +151,8 @@ struct Station {
 #[derive(Debug)]
 pub struct Lab {
     options: LabOptions,
-    stations: BTreeMap<Place, Station>,
-    /// Nodes after the first one, which is a [`Place`].
+    stations: BTreeMap<LabHost, Station>,
+    /// Nodes after the first one, which is a [`LabHost`].
     other_nodes: Vec<Namespace>,
 }
 
@@ -169,8 +169,8 @@ impl Lab {
             Ok(Station { pod, namespace, _server: Some(server) })
         };
         let stations = BTreeMap::from([
-            (Place::Node, served(Place::Node, NODE_ADDRESSES, node)?),
-            (Place::Outside, served(Place::Outside, OUTSIDE_ADDRESSES, outside)?),
+            (LabHost::Node, served(LabHost::Node, NODE_ADDRESSES, node)?),
+            (LabHost::Outside, served(LabHost::Outside, OUTSIDE_ADDRESSES, outside)?),
         ]);
         let mut lab = Self { options: options.clone(), stations, other_nodes };
         lab.set_pods(pods)?;
@@ -213,7 +213,7 @@ impl Lab {
     ///
     /// # Errors
     /// If the pod is unknown or has no interface.
-    pub fn unplug(&self, place: &Place) -> Result<(), NetnsError> {
+    pub fn unplug(&self, place: &LabHost) -> Result<(), NetnsError> {
         let name = interface_name(place).ok_or_else(|| unknown(place))?;
         self.node_of(place)?.ip([format!("link del {name}")])
     }
@@ -223,7 +223,7 @@ impl Lab {
     ///
     /// # Errors
     /// If the pod is unknown, or has an interface.
-    pub fn plug(&self, place: &Place) -> Result<(), NetnsError> {
+    pub fn plug(&self, place: &LabHost) -> Result<(), NetnsError> {
         let station = self.stations.get(place).ok_or_else(|| unknown(place))?;
         wiring::plug(self.node_of(place)?, &station.pod, &station.namespace)
     }
@@ -232,7 +232,7 @@ impl Lab {
     ///
     /// # Errors
     /// If a server cannot be started, or the place does not exist.
-    pub fn serve(&mut self, place: &Place, ports: &[Port]) -> Result<(), NetnsError> {
+    pub fn serve(&mut self, place: &LabHost, ports: &[Port]) -> Result<(), NetnsError> {
         let station = self.stations.get_mut(place).ok_or_else(|| unknown(place))?;
         station._server = None;
         station.pod.ports = ports.to_vec();
@@ -246,7 +246,7 @@ impl Lab {
     /// Never: every laboratory has a node.
     #[must_use]
     pub fn node(&self) -> &Namespace {
-        &self.stations[&Place::Node].namespace
+        &self.stations[&LabHost::Node].namespace
     }
 
     /// Returns the namespace of the node of this number, from 0.
@@ -269,19 +269,19 @@ impl Lab {
     }
 
     /// Returns the namespace of a pod's node.
-    fn node_of(&self, place: &Place) -> Result<&Namespace, NetnsError> {
+    fn node_of(&self, place: &LabHost) -> Result<&Namespace, NetnsError> {
         self.node_of_number(self.stations.get(place).ok_or_else(|| unknown(place))?.pod.node)
     }
 
     /// Returns the namespace of a pod, of the node or of the outside host.
     #[must_use]
-    pub fn namespace(&self, place: &Place) -> Option<&Namespace> {
+    pub fn namespace(&self, place: &LabHost) -> Option<&Namespace> {
         self.stations.get(place).map(|station| &station.namespace)
     }
 
     /// Returns the present pods, in order of their names.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.stations.values().map(|station| &station.pod).filter(|pod| matches!(pod.place, Place::Pod { .. }))
+        self.stations.values().map(|station| &station.pod).filter(|pod| matches!(pod.place, LabHost::Pod { .. }))
     }
 
     /// Returns every flow from a pod to a port of another pod, in every family that both have.
@@ -356,7 +356,7 @@ fn address(pod: &Pod, family: Family) -> Option<IpAddr> {
     pod.addresses.iter().copied().find(|address| address.is_ipv4() == (family == Family::V4))
 }
 
-fn unknown(place: &Place) -> NetnsError {
+fn unknown(place: &LabHost) -> NetnsError {
     NetnsError::Socket {
         description: format!("no such place or address in the laboratory: {place}"),
         source: std::io::ErrorKind::NotFound.into(),

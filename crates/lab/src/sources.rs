@@ -100,7 +100,7 @@ pub trait SourceUnderTest {
 }
 
 fn unsupported(need: Need) -> ! {
-    panic!("{need} is neither done nor among what the source lacks")
+    panic!("{need} is neither supported nor listed as unsupported by the source")
 }
 
 /// Requirement of a case.

@@ -36,7 +36,7 @@ pub enum InPlace {
         left_out: usize,
     },
     /// The earlier content, if any: the stand-in is refused as well.
-    #[error("its stand-in, too, so that the earlier content stays")]
+    #[error("its stand-in is refused too, so the earlier content stays")]
     Unchanged,
 }
 

@@ -45,7 +45,7 @@ impl Register {
 
 /// Verdict on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// Ends this chain, and all that called it.
     Accept,
     /// Drops the packet.
@@ -154,7 +154,7 @@ pub enum Expression {
     /// Loads a value into a register.
     Immediate { to: Register, value: Bytes },
     /// Decides.
-    Verdict(Verdict),
+    Verdict(RuleVerdict),
     /// Drops, and notifies the sender.
     Reject { kind: Rejection },
     /// Writes to the kernel's log.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tortie_net::{Cidr, InterfaceName};
 use tortie_netfilter::{MapKey, MapKind, Member};
 
-use crate::expression::{Expression, SetReference, Verdict};
+use crate::expression::{Expression, RuleVerdict, SetReference};
 use crate::names::{LayeredName, MAX_NAME_LEN, SetName};
 use crate::set::{ElementText, SetKind, element, map_key_bytes};
 use crate::table::{CommitError, Plan, ReadError, Table, TableError};
@@ -48,7 +48,7 @@ impl fmt::Debug for FakeKernel {
 struct Content {
     chains: BTreeMap<LayeredName, Chain>,
     sets: BTreeMap<String, (SetKind, BTreeSet<Member>)>,
-    maps: BTreeMap<String, (MapKind, BTreeMap<MapKey, Verdict>)>,
+    maps: BTreeMap<String, (MapKind, BTreeMap<MapKey, RuleVerdict>)>,
     flow_tables: BTreeMap<String, BTreeSet<InterfaceName>>,
 }
 
@@ -302,9 +302,9 @@ impl Content {
         if known.0 == kind { Ok(()) } else { Err(Refused::Exists) }
     }
 
-    fn add_map_elements(&mut self, map: &LayeredName, elements: &[(MapKey, Verdict)]) -> Result<(), Refused> {
+    fn add_map_elements(&mut self, map: &LayeredName, elements: &[(MapKey, RuleVerdict)]) -> Result<(), Refused> {
         for (key, verdict) in elements {
-            if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
+            if let RuleVerdict::Jump(chain) | RuleVerdict::Goto(chain) = verdict {
                 existing(self.chains.get(&LayeredName::from_kernel(chain)))?;
             }
             let (kind, known) = existing(self.maps.get_mut(map.as_str()))?;
@@ -407,7 +407,7 @@ impl Content {
             let shape = SetShape::Set(*kind);
             (name.clone(), ObservedSet { shape, elements: elements.collect(), verdicts: BTreeMap::new() })
         };
-        let map = |(name, (kind, members)): (&String, &(MapKind, BTreeMap<MapKey, Verdict>))| {
+        let map = |(name, (kind, members)): (&String, &(MapKind, BTreeMap<MapKey, RuleVerdict>))| {
             let verdicts = members.iter().map(|(key, verdict)| (map_key_bytes(*key), verdict.clone()));
             let (shape, elements) = (SetShape::Map(*kind), BTreeSet::new());
             (name.clone(), ObservedSet { shape, elements, verdicts: verdicts.collect() })
@@ -422,13 +422,13 @@ impl Content {
     }
 }
 
-fn jumps_to(verdict: &Verdict, chain: &str) -> bool {
-    matches!(verdict, Verdict::Jump(to) | Verdict::Goto(to) if &**to == chain)
+fn jumps_to(verdict: &RuleVerdict, chain: &str) -> bool {
+    matches!(verdict, RuleVerdict::Jump(to) | RuleVerdict::Goto(to) if &**to == chain)
 }
 
 fn target(expression: &Expression) -> Option<&str> {
     match expression {
-        Expression::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(chain),
+        Expression::Verdict(RuleVerdict::Jump(chain) | RuleVerdict::Goto(chain)) => Some(chain),
         _ => None,
     }
 }

@@ -20,8 +20,8 @@ mod transaction;
 pub mod wire;
 
 pub use expression::{
-    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Unsupported,
-    Verdict, compile,
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
+    Unsupported, compile,
 };
 pub use features::Features;
 pub use layout::{HostChanges, Hosts, LaidOut, OverBudget, Sets, expand, in_order, jumps, lay_out};

@@ -288,7 +288,7 @@ impl Networks {
         NetworkChange { removed: vec![net], added: self.tops_inside(net) }
     }
 
-    /// Whether this network is one of them.
+    /// Returns whether the set contains this network.
     #[must_use]
     pub fn has(&self, net: Cidr) -> bool {
         self.all.contains(&Ordered::new(net.masked()))

@@ -295,6 +295,8 @@ struct Kernel {
     read_at: Option<Duration>,
     /// Another process may have changed the table since it was read.
     suspected: bool,
+    /// The last reading found objects with invalid names, which is logged.
+    has_unreadable_names: bool,
 }
 
 /// Refused changes.
@@ -679,12 +681,14 @@ impl Table {
         self.kernel.suspected = false;
         match result {
             Ok(snapshot) => {
-                if snapshot.as_ref().is_some_and(|snapshot| snapshot.has_unreadable_names) {
+                let has_unreadable_names = snapshot.as_ref().is_some_and(|snapshot| snapshot.has_unreadable_names);
+                if has_unreadable_names && !self.kernel.has_unreadable_names {
                     tracing::warn!(
                         table = %self.config.id,
                         "objects of another process, with invalid names, stay in the table"
                     );
                 }
+                self.kernel.has_unreadable_names = has_unreadable_names;
                 let observed = Observed::new(snapshot);
                 if let Some(believed) = &self.kernel.observed
                     && self.pending.is_empty()

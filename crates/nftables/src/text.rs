@@ -341,16 +341,24 @@ fn write_snat(addr: IpAddr, ports: Option<PortRange>, out: &mut String) -> fmt::
     }
 }
 
-/// Returns the prefix of log lines, cut to the kernel's limit.
+/// Maximum length of a prefix in bytes: `NF_LOG_PREFIXLEN` without the terminator.
+const PREFIX_LIMIT: usize = 127;
+
+/// Returns the prefix of log lines, whose text is cut so that the separator fits as well.
 pub(crate) fn log_prefix(prefix: &LogPrefix) -> String {
-    within_limit(&format!("{}: ", prefix.as_str())).to_owned()
+    const SEPARATOR: &str = ": ";
+    format!("{}{SEPARATOR}", cut(prefix.as_str(), PREFIX_LIMIT - SEPARATOR.len()))
 }
 
-/// Returns the part of a prefix that fits the kernel: `NF_LOG_PREFIXLEN` bytes with the terminator.
+/// Returns the part of a prefix that fits the kernel.
 pub(crate) fn within_limit(prefix: &str) -> &str {
-    const LIMIT: usize = 127;
-    let end = prefix.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LIMIT).last();
-    prefix.get(..end.unwrap_or_default()).unwrap_or_default()
+    cut(prefix, PREFIX_LIMIT)
+}
+
+/// Cuts a text to a number of bytes, at the end of a character.
+fn cut(text: &str, limit: usize) -> &str {
+    let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= limit).last();
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 /// Bytes of a packet that the listeners of a group get.

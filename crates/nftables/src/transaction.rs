@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_net::{Family, InterfaceName};
 use tortie_netfilter::{MapKey, MapKind, Member};
 
-use crate::expression::{Expression, Verdict};
+use crate::expression::{Expression, RuleVerdict};
 use crate::names::{LayeredName, SetName};
 use crate::render::RenderedRule;
 use crate::set::{ElementText, SetKind};
@@ -158,9 +158,9 @@ pub enum Command {
     /// Removes a map that no rule refers to.
     DeleteMap { map: LayeredName },
     /// Adds verdicts to a map.
-    AddMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
+    AddMapElements { map: LayeredName, elements: Vec<(MapKey, RuleVerdict)> },
     /// Removes verdicts from a map.
-    DeleteMapElements { map: LayeredName, elements: Vec<(MapKey, Verdict)> },
+    DeleteMapElements { map: LayeredName, elements: Vec<(MapKey, RuleVerdict)> },
     /// Creates the flow table, unless it exists, and adds interfaces to it.
     AddFlowTable { devices: Vec<InterfaceName> },
     /// Removes interfaces from the flow table.
@@ -300,7 +300,7 @@ impl fmt::Display for Interface {
     }
 }
 
-struct MapElementText<'a>(&'a (MapKey, Verdict));
+struct MapElementText<'a>(&'a (MapKey, RuleVerdict));
 
 impl fmt::Display for MapElementText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -312,12 +312,12 @@ impl fmt::Display for MapElementText<'_> {
             MapKey::Address(address) => write!(f, "{address}")?,
         }
         match verdict {
-            Verdict::Accept => f.write_str(" : accept"),
-            Verdict::Drop => f.write_str(" : drop"),
-            Verdict::Continue => f.write_str(" : continue"),
-            Verdict::Return => f.write_str(" : return"),
-            Verdict::Jump(chain) => write!(f, " : jump {chain}"),
-            Verdict::Goto(chain) => write!(f, " : goto {chain}"),
+            RuleVerdict::Accept => f.write_str(" : accept"),
+            RuleVerdict::Drop => f.write_str(" : drop"),
+            RuleVerdict::Continue => f.write_str(" : continue"),
+            RuleVerdict::Return => f.write_str(" : return"),
+            RuleVerdict::Jump(chain) => write!(f, " : jump {chain}"),
+            RuleVerdict::Goto(chain) => write!(f, " : goto {chain}"),
         }
     }
 }

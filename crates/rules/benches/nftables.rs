@@ -76,7 +76,7 @@ fn run(size: Size) -> Vec<(&'static str, Measured)> {
     let (mut ours, mut theirs, bare) = (Nftables::new(size), Iptables::new(size), Bare::new());
     let mut rows = Vec::new();
     let (made, here) = timed(|| ours.apply());
-    assert_eq!(made.len(), 2, "the sets, and what asks them");
+    assert_eq!(made.len(), 2, "one transaction for the sets, one for the rules");
     let ((), iptables) = timed(|| theirs.apply());
     rows.push(("first apply", [Some(here), Some(iptables), Some(bare.load(&made))]));
 

@@ -8,7 +8,7 @@ use tortie_netfilter::{
 
 use crate::groups::{PolicyGroup, TierGroups};
 use crate::names::{EndpointChain, chain, endpoint_chain, full_endpoint_chain, host_endpoint, profile_chain};
-use crate::nflog::{Verdict, end_of_tier_prefix, nflog, no_profile_prefix};
+use crate::nflog::{PrefixVerdict, end_of_tier_prefix, nflog, no_profile_prefix};
 use crate::renderer::Renderer;
 
 /// Stage of a packet's path at which a chain's policies apply.
@@ -292,7 +292,7 @@ impl Renderer {
         // A tier whose policies are all staged only previews, and so does its end.
         let denies = anything_enforced && tier.default_action != Some(TierDefaultAction::Pass);
         if self.config().flow_logs {
-            let verdict = if denies { Verdict::Deny } else { Verdict::Pass };
+            let verdict = if denies { PrefixVerdict::Deny } else { PrefixVerdict::Pass };
             let prefix = end_of_tier_prefix(verdict, kind.direction, &tier.name);
             rules.push(Rule::when(not_passed(), nflog(kind.direction, &prefix)));
         }

@@ -217,8 +217,8 @@ pub use groups::{PolicyGroup, TierGroups};
 pub use lists::DscpRule;
 pub use marks::{MarkMaskTooSmall, Marks};
 pub use nflog::{
-    NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS, OwnerKind, PrefixParts, Verdict, end_of_tier_prefix, no_profile_prefix,
-    rule_prefix,
+    NFLOG_GROUP_EGRESS, NFLOG_GROUP_INGRESS, OwnerKind, PrefixParts, PrefixVerdict, end_of_tier_prefix,
+    no_profile_prefix, rule_prefix,
 };
 pub use policy::{InvalidCondition, PolicyChains, RuleFallback, RuleProblem};
 pub use renderer::Renderer;

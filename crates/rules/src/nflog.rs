@@ -10,7 +10,7 @@ pub const NFLOG_GROUP_EGRESS: u16 = 2;
 
 /// A verdict in a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum PrefixVerdict {
     /// `A`
     Allow,
     /// `D`
@@ -19,7 +19,7 @@ pub enum Verdict {
     Pass,
 }
 
-impl Verdict {
+impl PrefixVerdict {
     const fn letter(self) -> char {
         match self {
             Self::Allow => 'A',
@@ -57,21 +57,21 @@ const fn letter(direction: Direction) -> char {
 /// Returns the prefix of a rule: `API0|np/default/web` for the first rule of a policy. `owner` is
 /// the policy's id text or the profile's name.
 #[must_use]
-pub fn rule_prefix(verdict: Verdict, kind: OwnerKind, direction: Direction, index: usize, owner: &str) -> String {
+pub fn rule_prefix(verdict: PrefixVerdict, kind: OwnerKind, direction: Direction, index: usize, owner: &str) -> String {
     limited(format!("{}{}{}{index}|{owner}", verdict.letter(), kind.letter(), letter(direction)))
 }
 
 /// Returns the prefix of a tier's end: `DPI|tier`, or `PPI|tier` if the tier passes undecided
 /// packets.
 #[must_use]
-pub fn end_of_tier_prefix(verdict: Verdict, direction: Direction, tier: &TierName) -> String {
+pub fn end_of_tier_prefix(verdict: PrefixVerdict, direction: Direction, tier: &TierName) -> String {
     limited(format!("{}{}{}|{tier}", verdict.letter(), OwnerKind::Policy.letter(), letter(direction)))
 }
 
 /// Returns the prefix of a packet that no profile allowed: `DRI` or `DRE`.
 #[must_use]
 pub fn no_profile_prefix(direction: Direction) -> String {
-    format!("{}{}{}", Verdict::Deny.letter(), OwnerKind::Profile.letter(), letter(direction))
+    format!("{}{}{}", PrefixVerdict::Deny.letter(), OwnerKind::Profile.letter(), letter(direction))
 }
 
 /// Parts of a prefix. The kernel keeps at most 63 bytes of a prefix, so only a hash is left of a
@@ -81,7 +81,7 @@ pub enum PrefixParts<'a> {
     /// A rule.
     Rule {
         /// Its verdict.
-        verdict: Verdict,
+        verdict: PrefixVerdict,
         /// Kind of its owner.
         kind: OwnerKind,
         /// Its direction.
@@ -94,7 +94,7 @@ pub enum PrefixParts<'a> {
     /// The end of a tier.
     EndOfTier {
         /// Its verdict.
-        verdict: Verdict,
+        verdict: PrefixVerdict,
         /// The direction.
         direction: Direction,
         /// The tier's name.
@@ -112,10 +112,10 @@ impl<'a> PrefixParts<'a> {
     ///
     /// ```
     /// use tortie_model::Direction::Egress;
-    /// use tortie_rules::{OwnerKind, PrefixParts, Verdict};
+    /// use tortie_rules::{OwnerKind, PrefixParts, PrefixVerdict};
     ///
     /// let parts = PrefixParts::read("DPE12|np/shop/web");
-    /// let (verdict, kind) = (Verdict::Deny, OwnerKind::Policy);
+    /// let (verdict, kind) = (PrefixVerdict::Deny, OwnerKind::Policy);
     /// assert_eq!(parts, Some(PrefixParts::Rule { verdict, kind, direction: Egress, index: 12, owner: "np/shop/web" }));
     /// assert_eq!(PrefixParts::read("calico-packet: "), None);
     /// ```
@@ -127,9 +127,9 @@ impl<'a> PrefixParts<'a> {
         let (letters, rest) = prefix.split_at_checked(3)?;
         let mut letters = letters.chars();
         let verdict = match letters.next()? {
-            'A' => Verdict::Allow,
-            'D' => Verdict::Deny,
-            'P' => Verdict::Pass,
+            'A' => PrefixVerdict::Allow,
+            'D' => PrefixVerdict::Deny,
+            'P' => PrefixVerdict::Pass,
             _ => return None,
         };
         let kind = match letters.next()? {
@@ -143,8 +143,8 @@ impl<'a> PrefixParts<'a> {
             _ => return None,
         };
         match (rest.split_once('|'), kind, verdict) {
-            (None, OwnerKind::Profile, Verdict::Deny) if rest.is_empty() => Some(Self::NoProfile { direction }),
-            (Some(("", tier)), OwnerKind::Policy, Verdict::Deny | Verdict::Pass) => {
+            (None, OwnerKind::Profile, PrefixVerdict::Deny) if rest.is_empty() => Some(Self::NoProfile { direction }),
+            (Some(("", tier)), OwnerKind::Policy, PrefixVerdict::Deny | PrefixVerdict::Pass) => {
                 Some(Self::EndOfTier { verdict, direction, tier })
             }
             (Some((index, owner)), ..) => {

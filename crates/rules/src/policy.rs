@@ -17,7 +17,7 @@ use self::conditions::{Conditions, Parsed};
 use crate::config::LogConfig;
 use crate::endpoint::word;
 use crate::names::{full_policy_chain, full_profile_chain, policy_chain, policy_id_text, profile_chain};
-use crate::nflog::{OwnerKind, Verdict, nflog, rule_prefix};
+use crate::nflog::{OwnerKind, PrefixVerdict, nflog, rule_prefix};
 use crate::renderer::Renderer;
 
 /// Both chains of a policy or profile.
@@ -254,10 +254,10 @@ impl Renderer {
         rules: &mut Vec<Rule>,
     ) {
         let marks = self.marks();
-        let (verdict, mark, last): (Verdict, MarkBits, Action) = match action {
-            RuleAction::Unspecified | RuleAction::Allow => (Verdict::Allow, marks.accept, Action::Return),
-            RuleAction::NextTier => (Verdict::Pass, marks.pass, Action::Return),
-            RuleAction::Deny => (Verdict::Deny, marks.drop, self.deny()),
+        let (verdict, mark, last): (PrefixVerdict, MarkBits, Action) = match action {
+            RuleAction::Unspecified | RuleAction::Allow => (PrefixVerdict::Allow, marks.accept, Action::Return),
+            RuleAction::NextTier => (PrefixVerdict::Pass, marks.pass, Action::Return),
+            RuleAction::Deny => (PrefixVerdict::Deny, marks.drop, self.deny()),
             RuleAction::Log => {
                 // As in Felix, the limit comes first, so packets that do not match use up tokens,
                 // too.

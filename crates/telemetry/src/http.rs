@@ -150,7 +150,7 @@ pub fn serve(
 /// Answers requests as [`serve`], with options.
 ///
 /// # Errors
-/// As [`serve`]; or if the files for TLS cannot be used, or the program has been built without it.
+/// As [`serve`]; or if the TLS files are unusable, or TLS is missing from this build.
 pub fn serve_with(
     options: Options,
     address: impl ToSocketAddrs,
@@ -185,7 +185,7 @@ impl Security {
 
     #[cfg(not(feature = "tls"))]
     fn new(_: Tls) -> io::Result<Self> {
-        Err(io::Error::other("this program has been built without TLS (feature `tls`)"))
+        Err(io::Error::other("TLS is missing from this build: built without `tls` (see `tortie version`)"))
     }
 
     fn channel(&mut self, stream: TcpStream) -> io::Result<Channel> {

@@ -16,11 +16,11 @@ pub fn expose() -> String {
     let text = |path| fs::read_to_string(path).unwrap_or_default();
     let stat = text("/proc/self/stat");
     if let Some((user, system)) = seconds(&stat, 11).zip(seconds(&stat, 12)) {
-        e.amount("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", user + system);
+        e.amount("process_cpu_seconds_total", "Seconds of user and system CPU time.", user + system);
     }
     let boot = text("/proc/stat").lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse::<f64>().ok());
     if let Some((after, boot)) = seconds(&stat, 19).zip(boot) {
-        let help = "Start time of the process since unix epoch in seconds.";
+        let help = "Unix time of the start of the process.";
         e.gauge("process_start_time_seconds", help, &[(&[], boot + after)]);
     }
     let status = text("/proc/self/status");

@@ -38,7 +38,7 @@ pub enum Layer {
 
 /// Verdict for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum OracleVerdict {
     /// The packet is allowed.
     Allow,
     /// The packet is denied.
@@ -157,10 +157,10 @@ impl DesiredState {
         id: &WorkloadEndpointId,
         direction: Direction,
         packet: &Packet,
-    ) -> Result<Verdict, Missing> {
+    ) -> Result<OracleVerdict, Missing> {
         let state = self.workloads.get(id).ok_or_else(|| Missing::Object(format!("workload {id:?}")))?;
         if state.endpoint.state != AdminState::Active {
-            return Ok(Verdict::Deny);
+            return Ok(OracleVerdict::Deny);
         }
         self.verdict(&state.tiers, &state.endpoint.profiles, Layer::Normal, direction, packet)
     }
@@ -176,7 +176,7 @@ impl DesiredState {
         layer: Layer,
         direction: Direction,
         packet: &Packet,
-    ) -> Result<Verdict, Missing> {
+    ) -> Result<OracleVerdict, Missing> {
         let state = self.hosts.get(name).ok_or_else(|| Missing::Object(format!("host endpoint {name}")))?;
         let tiers = match layer {
             Layer::Normal => &state.tiers,
@@ -198,18 +198,18 @@ impl DesiredState {
         layer: Layer,
         direction: Direction,
         packet: &Packet,
-    ) -> Result<Verdict, Missing> {
+    ) -> Result<OracleVerdict, Missing> {
         for tier in tiers {
             match self.tier_ruling(tier, layer, direction, packet)? {
-                Ruling::Allow => return Ok(Verdict::Allow),
-                Ruling::Deny => return Ok(Verdict::Deny),
+                Ruling::Allow => return Ok(OracleVerdict::Allow),
+                Ruling::Deny => return Ok(OracleVerdict::Deny),
                 Ruling::Pass | Ruling::Silent => {}
             }
         }
         match layer {
             Layer::Normal => self.profiles_verdict(profiles, direction, packet),
-            Layer::Forward if tiers.is_empty() => Ok(Verdict::Allow),
-            Layer::Forward | Layer::Untracked | Layer::PreDnat => Ok(Verdict::Undecided),
+            Layer::Forward if tiers.is_empty() => Ok(OracleVerdict::Allow),
+            Layer::Forward | Layer::Untracked | Layer::PreDnat => Ok(OracleVerdict::Undecided),
         }
     }
 
@@ -244,16 +244,16 @@ impl DesiredState {
         profiles: &[ProfileName],
         direction: Direction,
         packet: &Packet,
-    ) -> Result<Verdict, Missing> {
+    ) -> Result<OracleVerdict, Missing> {
         for name in profiles {
             let profile = self.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
             match self.ruling(side(direction, &profile.inbound, &profile.outbound), packet)? {
-                Ruling::Allow => return Ok(Verdict::Allow),
-                Ruling::Deny => return Ok(Verdict::Deny),
+                Ruling::Allow => return Ok(OracleVerdict::Allow),
+                Ruling::Deny => return Ok(OracleVerdict::Deny),
                 Ruling::Pass | Ruling::Silent => {}
             }
         }
-        Ok(Verdict::Deny)
+        Ok(OracleVerdict::Deny)
     }
 
     /// Returns the ruling of the first rule that matches and decides.

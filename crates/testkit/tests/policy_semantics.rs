@@ -53,7 +53,7 @@ use tortie_iptables::{Action, Chain, ConntrackState};
 use tortie_model::Direction;
 use tortie_rules::RulesConfig;
 use tortie_testkit::{
-    evaluator::{Layer, Verdict},
+    evaluator::{Layer, OracleVerdict},
     walker::{PacketOutcome, Skb, Walk},
 };
 
@@ -78,12 +78,12 @@ const QUESTIONS: [Question; 11] = [
 ];
 
 /// Returns the verdict of a walk's result. If the chain returns, the accept mark decides.
-fn verdict(outcome: PacketOutcome, mark: u32, accept: u32) -> Verdict {
+fn verdict(outcome: PacketOutcome, mark: u32, accept: u32) -> OracleVerdict {
     match outcome {
-        PacketOutcome::Accepted => Verdict::Allow,
-        PacketOutcome::Dropped | PacketOutcome::Rejected(_) => Verdict::Deny,
-        PacketOutcome::Returned if mark & accept != 0 => Verdict::Allow,
-        PacketOutcome::Returned => Verdict::Undecided,
+        PacketOutcome::Accepted => OracleVerdict::Allow,
+        PacketOutcome::Dropped | PacketOutcome::Rejected(_) => OracleVerdict::Deny,
+        PacketOutcome::Returned if mark & accept != 0 => OracleVerdict::Allow,
+        PacketOutcome::Returned => OracleVerdict::Undecided,
     }
 }
 
@@ -127,20 +127,20 @@ fn check_walks(
             if walked.mark & 0xf != 0xf {
                 return Err(fail(format!("{question:?}, {packet}: a mark bit that is not ours was changed")));
             }
-            let mut in_state = |state| -> Result<Verdict, TestCaseError> {
+            let mut in_state = |state| -> Result<OracleVerdict, TestCaseError> {
                 skb.conntrack = BTreeSet::from([state]);
                 let walked = walk(question, &skb)?;
                 Ok(verdict(walked.outcome, walked.mark, accept))
             };
             if question.is_untracked() {
-                if walked.untracked != (expected == Verdict::Allow) {
+                if walked.untracked != (expected == OracleVerdict::Allow) {
                     return Err(fail(format!("{packet}: {expected:?}, but untracked: {}", walked.untracked)));
                 }
             } else if question != Question::InactiveWorkload {
-                if in_state(ConntrackState::Established)? != Verdict::Allow {
+                if in_state(ConntrackState::Established)? != OracleVerdict::Allow {
                     return Err(fail(format!("{question:?}, {packet}: known connections must go on")));
                 }
-                if in_state(ConntrackState::Invalid)? != Verdict::Deny {
+                if in_state(ConntrackState::Invalid)? != OracleVerdict::Deny {
                     return Err(fail(format!("{question:?}, {packet}: invalid packets must be denied")));
                 }
             }

@@ -78,6 +78,12 @@ mod tests {
         assert!(absent.is_empty(), "{absent:?}");
         let twice = grouped.windows(2).find(|pair| pair[0] == pair[1]);
         assert_eq!(twice, None);
+
+        let is_missing = |name: &&str| command.find_subcommand(name).is_none();
+        let mut needing: Vec<_> = NEEDS.iter().map(|(name, _)| *name).filter(is_missing).collect();
+        needing.sort_unstable();
+        grouped.retain(|name| is_missing(&name));
+        assert_eq!(grouped, needing, "commands that are not built");
     }
 
     #[test]

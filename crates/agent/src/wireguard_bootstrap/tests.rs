@@ -169,10 +169,10 @@ fn a_node_without_encryption_removes_its_leftovers() {
     assert_eq!(bench.servers(), all());
     assert_eq!(bench.published(), (String::new(), String::new()));
     assert!(!bench.has_device("wireguard.cali"));
-    assert!(bench.has_device("wg-v6.cali"), "what is not ours is not touched");
+    assert!(bench.has_device("wg-v6.cali"), "devices of other programs stay");
     let writes = bench.store.writes();
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.store.writes(), bench.requests()), (writes, 1), "what is gone is not removed again");
+    assert_eq!((bench.store.writes(), bench.requests()), (writes, 1), "a removed key is not removed again");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn parameters_are_those_of_this_node() {
     bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", "another", "");
     assert_eq!(bench.servers(), all());
-    assert_eq!((bench.published().0.as_str(), bench.requests()), ("another", 0), "only what pods send is encrypted");
+    assert_eq!((bench.published().0.as_str(), bench.requests()), ("another", 0), "only traffic of pods is encrypted");
     let of_rack = json!({
         "apiVersion": "projectcalico.org/v3", "kind": "FelixConfiguration", "metadata": {"name": "rack-a"},
         "spec": {"nodeSelector": "rack == 'a'", "wireguardHostEncryptionEnabled": true},
@@ -239,7 +239,7 @@ fn servers_with_unreadable_answers_are_left_out() {
 }
 
 #[test]
-fn where_no_server_is_left_encryption_is_given_up() {
+fn encryption_ends_when_no_server_is_reachable() {
     let bench = Bench::encrypting();
     let own = bench.device("wireguard.cali", "wireguard", &[PEER]);
     bench.node("n1", &own, "");
@@ -311,7 +311,7 @@ fn failures_of_the_datastore_are_tried_again_and_come_to_an_end() {
     let before = Instant::now();
     assert_eq!(down.servers(), all());
     assert!(before.elapsed() < Duration::from_secs(120));
-    assert!(down.has_device("wireguard.cali"), "what nobody has said is not removed");
+    assert!(down.has_device("wireguard.cali"), "without an answer the device stays");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) fn guards(state_dir: &Path) -> Vec<Pid> {
 /// Kills the guards; there must be one.
 pub(crate) fn kill_guards(state_dir: &Path) {
     let guards = guards(state_dir);
-    assert!(!guards.is_empty(), "nobody would take the change back");
+    assert!(!guards.is_empty(), "no guard would roll back the change");
     guards.into_iter().for_each(|guard| kill_process(guard, Signal::KILL).unwrap());
 }
 

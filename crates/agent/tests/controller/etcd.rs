@@ -172,7 +172,7 @@ fn one_of_several_acts_and_another_takes_over() {
     let third = Controller::start(&api, &etcd.url(), &quick);
     eventually("the third knows Kubernetes", || third.is_ready());
     api.partition();
-    eventually("nobody leads", || !second.leads() && !third.leads());
+    eventually("no controller leads", || !second.leads() && !third.leads());
     api.heal();
     eventually("one leads", || second.leads() != third.leads());
 
@@ -215,7 +215,7 @@ fn nodes_follow_kubernetes() {
     let labels = |store: &EtcdStore| store.get(&node_key).unwrap().object["metadata"]["labels"].clone();
     eventually("labels", || labels(&store) == json!({"user": "kept", "rack": "a"}));
     eventually("the configuration is made", || spec(&store, &configuration).is_some());
-    eventually("what is left of a node is deleted", || spec(&store, &stale).is_none());
+    eventually("the leftovers of a node are deleted", || spec(&store, &stale).is_none());
     let made = store.get(&configuration).unwrap();
     assert_eq!(made.object["spec"]["controllers"]["node"]["leakGracePeriod"], "15m0s");
     assert_eq!(made.object["status"]["runningConfig"]["controllers"]["node"]["syncLabels"], "Enabled");

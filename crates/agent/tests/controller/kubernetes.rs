@@ -294,7 +294,7 @@ fn nodes_have_host_endpoints() {
     let mine = cluster.api.get(CRD, "HostEndpoint", "", "mine");
     let controller = cluster.start(&[]);
     let names = || cluster.names("hostendpoints").into_iter().collect::<Vec<_>>();
-    eventually("what is left of a node is deleted", || names() == ["mine"]);
+    eventually("the leftovers of a node are deleted", || names() == ["mine"]);
     let configuration = || cluster.api.get(CRD, "KubeControllersConfiguration", "", "default").unwrap();
     let status = || configuration()["status"].clone();
     eventually("the status", || status()["runningConfig"]["controllers"]["node"]["leakGracePeriod"] == HOUR);

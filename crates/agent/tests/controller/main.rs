@@ -39,7 +39,7 @@ impl Controller {
             .map_while(Result::ok)
             .inspect(|line| eprintln!("{line}"))
             .find_map(|line| Some(line.split_once("address=")?.1.trim().to_owned()))
-            .expect("it says where it listens");
+            .expect("it logs its address");
         thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         Self { process, address }
     }

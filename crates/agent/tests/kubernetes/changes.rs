@@ -248,7 +248,7 @@ fn the_next_command_rolls_back_changes_of_killed_processes() {
     let mut begun = begin(&world);
     begun.kill().unwrap();
     begun.wait().unwrap();
-    world.until("the guard has taken it back", |world| world.status()["phase"] == "rolled_back");
+    world.until("the guard has rolled it back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!((world.order("web"), &world.status()["why"]), (Some(1), &json!("the program that made it was killed")));
 
     // The guard is killed first. An agent that starts afterwards, as after a restart of the
@@ -259,7 +259,7 @@ fn the_next_command_rolls_back_changes_of_killed_processes() {
     begun.wait().unwrap();
     assert_eq!(world.status()["phase"], "applying");
     world.start();
-    world.until("the agent has taken it back", |world| world.status()["phase"] == "rolled_back");
+    world.until("the agent has rolled it back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!(world.order("web"), Some(1));
     world.kill_agent();
 
@@ -274,7 +274,7 @@ fn the_next_command_rolls_back_changes_of_killed_processes() {
     world.start();
     world.until("the agent tries", |world| world.status()["phase"] == "rolling_back");
     world.server.heal();
-    world.until("the agent has taken it back", |world| world.status()["phase"] == "rolled_back");
+    world.until("the agent has rolled it back", |world| world.status()["phase"] == "rolled_back");
     assert_eq!((world.order("web"), world.order("other")), (Some(1), None));
 }
 

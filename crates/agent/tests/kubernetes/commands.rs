@@ -167,5 +167,5 @@ fn nodes_are_shown_and_kubernetes_equivalents_are_named() {
         bad(&world.get(&["wep", "-A"])).contains("WorkloadEndpoint is not kept in Kubernetes, which has pods instead")
     );
     let written = world.change(&["label", "node", "n1", "a=b"]);
-    assert!(bad(&written).contains("which has nodes of its own, which are only read here"), "{written:?}");
+    assert!(bad(&written).contains("which has separate nodes, which are read-only here"), "{written:?}");
 }

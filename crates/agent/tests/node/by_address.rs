@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -144,7 +144,7 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
     let send = || UdpSocket::bind(("10.244.0.3", 0)).unwrap().send_to(b"spoofed", ("10.244.0.2", PORT));
     // A reverse path filter may be before the rule about addresses.
     let is_guard = |rule: &str| rule.contains("Not where this workload is") || rule.contains("rpfilter");
-    until("the packet is dropped for where it comes from", &node, || {
+    until("the packet is dropped because of its source address", &node, || {
         // The neighbour entry of the other pod may be missing at first.
         let _ = stranger.namespace.run(send).unwrap();
         let rules = node.shell(&format!("iptables-{backend}-save -c"));
@@ -158,7 +158,7 @@ fn policy_is_in_force(plugin: Plugin, backend: &'static str) {
     let friend = connect(&node, plugin, "vethfriend2", 3);
     until("the friend is found again", &node, || reaches(&friend, "10.244.0.2"));
     node.write("cluster.yaml", &cluster(&[PODS[0], ("other", "stranger", 3), PODS[2]]));
-    let chain = format!("-g cali-fw-{}", interface_name(&Place::pod("shop", "other")).unwrap());
+    let chain = format!("-g cali-fw-{}", interface_name(&LabHost::pod("shop", "other")).unwrap());
     node.until("the address is another pod's", |state| {
         ["10.244.0.3/32", "fd00:244::3/128"]
             .iter()

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -104,7 +104,7 @@ struct Pod {
 /// Returns a pod that serves a port, connected by an interface with the name that Calico's CNI
 /// plugin gives it.
 fn connect(node: &Node, namespace: &str, name: &str, address: &str) -> Pod {
-    let interface = interface_name(&Place::pod(namespace, name)).unwrap();
+    let interface = interface_name(&LabHost::pod(namespace, name)).unwrap();
     let pod = Namespace::new().unwrap();
     node.shell(&format!(
         "ip link add {interface} type veth peer name eth0 netns {}; ip addr add 10.0.1.1/32 dev {interface}; ip link set \

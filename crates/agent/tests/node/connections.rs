@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -58,7 +58,7 @@ pub(super) fn policy(tcp: &[u16], udp: &[u16]) -> String {
 /// Returns a pod with the interface that Calico's CNI plugin would make.
 pub(super) fn connect(node: &Node, name: &str, last: u8) -> Namespace {
     let pod = Namespace::new().unwrap();
-    let interface = interface_name(&Place::pod("shop", name)).unwrap();
+    let interface = interface_name(&LabHost::pod("shop", name)).unwrap();
     node.shell(&format!(
         "ip link add {interface} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {}; ip link set {interface} up",
         pod.path().display()
@@ -170,7 +170,7 @@ fn connected(cuts: bool, by_programs: bool) -> (Node, [Namespace; 2], Vec<Open>)
     node.start();
     let mut open = Vec::new();
     for (address, port) in [("10.65.0.2", 80), ("10.65.0.2", 81), ("10.96.0.1", 8000), ("10.96.0.1", 8001)] {
-        open.push(until("the client is let in", &node, || Open::tcp(&pods[1], address, port)));
+        open.push(until("the client is allowed", &node, || Open::tcp(&pods[1], address, port)));
     }
     open.extend([53, 54].map(|port| Open::udp(&pods[1], port)));
     for connection in &mut open {

@@ -70,7 +70,7 @@ tortie_lab::kernel_test! {
             });
             flow["verdict"] == verdict && flow["protocol"] == protocol && is_of_rule
         };
-        until("the connection and what was denied are told with their rules", &node, || {
+        until("the allowed and the denied connection are reported with their rules", &node, || {
             let flows = json(&node, &["flows"]);
             let flows = flows["flows"].as_array().unwrap();
             let allowed = serde_json::json!({"verdict": "allow", "policy": WEB, "rule": 0});
@@ -78,7 +78,7 @@ tortie_lab::kernel_test! {
             let has = |verdict, protocol, decided| flows.iter().any(|flow| is_there(flow, verdict, protocol, decided));
             (has("allow", "TCP", &allowed) && has("deny", "UDP", &denied)).then_some(())
         });
-        until("the last hit is told", &node, || {
+        until("the last hit is reported", &node, || {
             let policy = &json(&node, &["show", "policy", WEB])["policies"][0];
             policy["last_hit"]["hits"].as_u64().filter(|hits| *hits > 0)
         });

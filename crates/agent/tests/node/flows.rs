@@ -49,7 +49,7 @@ fn flows(node: &Node, args: &[&str]) -> Vec<Value> {
 
 /// Returns the first flow that is reported for these arguments.
 fn first(node: &Node, args: &[&str]) -> Value {
-    until(&format!("a flow is told for {args:?}"), node, || flows(node, args).first().cloned())
+    until(&format!("a flow is reported for {args:?}"), node, || flows(node, args).first().cloned())
 }
 
 /// Returns a node on which flows are logged by rules of one iptables implementation, or by eBPF
@@ -122,7 +122,7 @@ fn host_endpoint_flows_are_reported(backend: &'static str) {
     };
     let patience = Duration::from_secs(5);
     for (port, verdict, rule) in [(22, "allow", 0), (23, "deny", 1)] {
-        until("it is decided as the policy says", &node, || match verdict {
+        until("the verdict is that of the policy", &node, || match verdict {
             "allow" => Open::tcp(&admin, "192.0.2.1", port)?.answers(patience).then_some(()),
             _ => is_refused(&admin, Ipv4Addr::new(192, 0, 2, 1), port).then_some(()),
         });
@@ -190,7 +190,7 @@ tortie_lab::kernel_test! {
             assert_eq!((&denied["destination"]["port"], &denied["protocol"]), (&json!(81), &json!("TCP")), "{denied}");
             assert_eq!(denied["ingress"], json!([{ "verdict": "deny", "tier": "default" }]), "{denied}");
 
-            let policy = until("the policy's last hit is told", &node, || {
+            let policy = until("the last hit of the policy is reported", &node, || {
                 let output = node.ask(&["show", "policy", "shop/web", "-o", "json"]);
                 let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
                 let policy = answer["policies"].as_array()?.iter().find(|p| p["staged"] == false)?.clone();
@@ -235,7 +235,7 @@ tortie_lab::kernel_test! {
         talk(&node, &client, 80);
         first(&node, &["--port", "80"]);
         node.shell("conntrack -D -p tcp --dport 80 2>&1");
-        let ended = until("the end is told", &node, || {
+        let ended = until("the end of the flow is reported", &node, || {
             flows(&node, &["--port", "80"]).into_iter().find(|flow| flow["stage"] == "ended")
         });
         assert!(ended["packets"].as_u64().unwrap() >= 3 && ended["reply_bytes"].as_u64().unwrap() > 100, "{ended}");
@@ -272,9 +272,9 @@ tortie_lab::kernel_test! {
         assert!(String::from_utf8_lossy(&output.stderr).contains("FlowLogsLocalReporter=Enabled"), "{output:?}");
     }
 
-    /// Run with `cargo test --release -p tortie-agent --test node -- --ignored --nocapture
+    /// Run with `cargo test --profile bench -p tortie-agent --test node -- --ignored --nocapture
     /// a_thousand_connections_a_second`.
-    #[ignore = "needs a release build on a quiet machine for half a minute; the others assert what is told"]
+    #[ignore = "needs an optimized build on a quiet machine for half a minute; other tests assert the reported flows"]
     fn a_thousand_connections_a_second() {
         const PER_SECOND: u32 = 1_000;
         const SECONDS: u32 = 20;

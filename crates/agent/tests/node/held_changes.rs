@@ -103,8 +103,8 @@ tortie_lab::kernel_test! {
         // connections to them end with it.
         assert_eq!(node.get(9099, "/liveness"), "");
         node.start();
-        until("nobody gets in any more", &node, || (!gets_in(&admin)).then_some(()));
-        assert!(open.answers(PATIENCE), "what is established is not cut by a policy of this kind");
+        until("no new connection is accepted", &node, || (!gets_in(&admin)).then_some(()));
+        assert!(open.answers(PATIENCE), "a policy of this kind does not cut established connections");
         assert_eq!(node.metric("tortie_held_changes"), 0.0);
         let none = node.ask(&["confirm", "--state-dir", &node.state().display().to_string()]);
         assert_eq!(none.status.code(), Some(1), "{none:?}");
@@ -122,7 +122,7 @@ tortie_lab::kernel_test! {
         assert!(node.log().contains("does NOT PROTECT this host"), "{}", node.log());
         drop(open);
         node.until_ready("");
-        until("nobody gets in any more", &node, || (!gets_in(&admin)).then_some(()));
+        until("no new connection is accepted", &node, || (!gets_in(&admin)).then_some(()));
         node.stop(Signal::TERM);
     }
 }

@@ -39,7 +39,7 @@ tortie_lab::kernel_test! {
         until_there_are(&node, 1);
         let before = node.kernel_state();
         node.write("friend.yaml", FRIEND);
-        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
         until_there_are(&node, 2);
 
         let table = good(&tortie(&node, &["history"]));
@@ -61,7 +61,7 @@ tortie_lab::kernel_test! {
 
         // A rollback can be reverted by the state that it has created.
         good(&tortie(&node, &["rollback", "2"]));
-        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
         until_there_are(&node, 4);
 
         // A change while no agent runs is unknown until an agent runs again.

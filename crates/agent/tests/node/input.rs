@@ -76,7 +76,7 @@ tortie_lab::kernel_test! {
             node.until("the new version is in force", |state| state.contains("10.65.9.9") == has_friend);
         }
         fs::remove_file(&file).unwrap();
-        node.until("what is gone is gone", |state| policies(state).iter().all(|line| !line.starts_with("-A cali-pi-")));
+        node.until("the chains of removed policies are deleted", |state| policies(state).iter().all(|line| !line.starts_with("-A cali-pi-")));
     }
 
     fn invalid_objects_at_the_first_start_fail_closed_until_they_are_repaired() {
@@ -160,7 +160,7 @@ tortie_lab::kernel_test! {
         reboot(&mut node, Signal::TERM);
         node.spawn();
         node.until_readiness("503", |answer| answer.contains("broken.yaml:"));
-        node.until("what was in force is in force", |state| state == good);
+        node.until("the last valid policy is in force", |state| state == good);
         fs::remove_file(node.manifests().join("broken.yaml")).unwrap();
         node.until_ready("");
         assert_eq!(node.kernel_state(), good);

@@ -407,7 +407,7 @@ tortie_lab::kernel_test! {
             let watching = shop.watching();
             signal(&watching, Signal::KILL);
             watching.wait_with_output().unwrap();
-            until("what was killed has left nothing", &shop.node, || (left(&shop.node) == shop.before).then_some(()));
+            until("a killed trace leaves nothing in the kernel", &shop.node, || (left(&shop.node) == shop.before).then_some(()));
             assert_eq!(shop.json(&["--to", "shop/web", "--port", "80"]).0, 0, "and the next one works");
             shop.assert_nothing_is_left();
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tortie_lab::ethernet::{FrameSender, gratuitous_arp, reverse_arp};
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -54,7 +54,7 @@ impl Bench {
         let mut node = Node::new(backend, CLUSTER);
         node.write("move.yaml", MOVE);
         node.set("FELIX_LIVEMIGRATIONROUTECONVERGENCETIME", "3");
-        let interface = interface_name(&Place::pod("shop", "vm-new")).unwrap();
+        let interface = interface_name(&LabHost::pod("shop", "vm-new")).unwrap();
         let pod = Namespace::new().unwrap();
         node.shell(&format!(
             "ip link add {interface} type veth peer name eth0 netns {}; ip link set {interface} up",
@@ -80,7 +80,7 @@ impl Bench {
             }
         });
         // Waits until the monitor has started.
-        self.until("changes of routes are told", |bench| {
+        self.until("changes of routes are reported", |bench| {
             bench.node.shell("ip route replace blackhole 192.0.2.1; ip route del blackhole 192.0.2.1");
             !bench.log.lock().unwrap().is_empty()
         });
@@ -148,8 +148,8 @@ tortie_lab::kernel_test! {
 
             std::fs::remove_file(bench.node.manifests().join("move.yaml")).unwrap();
             bench.until_state("TimeWait");
-            bench.until("the routes are like others", |bench| bench.metrics() == ["1024", "1024"]);
-            bench.until("the end is told", |bench| bench.changes().len() >= 3);
+            bench.until("the routes have the usual metric", |bench| bench.metrics() == ["1024", "1024"]);
+            bench.until("the end of the migration is reported", |bench| bench.changes().len() >= 3);
             assert_eq!(bench.changes(), ["+512", "+1024", "-512"], "there is a route at any time");
 
             // A restart after the migration changes nothing.
@@ -181,8 +181,8 @@ tortie_lab::kernel_test! {
         assert_eq!(bench.metrics(), ["512", "512"]);
         // The end of the migration is not recorded.
         bench.node.start();
-        bench.until("the routes are like others", |bench| bench.metrics() == ["1024", "1024"]);
-        bench.until("the end is told", |bench| bench.changes().len() >= 3);
+        bench.until("the routes have the usual metric", |bench| bench.metrics() == ["1024", "1024"]);
+        bench.until("the end of the migration is reported", |bench| bench.changes().len() >= 3);
         assert_eq!(bench.changes(), ["+512", "+1024", "-512"]);
     }
 }

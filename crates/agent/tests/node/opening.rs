@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -31,7 +31,7 @@ spec: {podSelector: {}, policyTypes: [Ingress]}
 /// interface's name.
 fn node() -> (Node, String) {
     let mut node = Node::new("nft", CLUSTER);
-    let pod = interface_name(&Place::pod("shop", "web")).unwrap();
+    let pod = interface_name(&LabHost::pod("shop", "web")).unwrap();
     node.shell(&format!("ip link add {pod} type veth peer name peer; ip link set {pod} up; ip link set peer up"));
     node.shell("echo 0 >/proc/sys/net/ipv4/ip_forward; echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
     node.set("FELIX_ROUTEREFRESHINTERVAL", "1");
@@ -94,7 +94,7 @@ tortie_lab::kernel_test! {
         node.shell("echo 0 >/proc/sys/net/ipv4/ip_forward; echo 0 >/proc/sys/net/ipv6/conf/all/forwarding");
         node.shell(&format!("cd /proc/sys/net/ipv4/conf/{pod}; echo 0 >proxy_arp; echo 0 >route_localnet"));
         assert_ne!(ways(&node, &pod), good);
-        node.until("they are set back", |_| ways(&node, &pod) == good);
+        node.until("they are restored", |_| ways(&node, &pod) == good);
         assert_eq!(node.shell("cat /proc/sys/net/ipv6/conf/all/forwarding").trim(), "1");
         let repaired = node.log().lines().filter(|line| line.contains("net/ipv4/ip_forward")).count();
         assert_eq!(repaired, 1, "{}", node.log());

@@ -83,7 +83,7 @@ tortie_lab::kernel_test! {
         assert_eq!(node.metric("tortie_dataplane_problems"), 1.0);
         // Changes are still enforced.
         node.write("friend.yaml", crate::FRIEND);
-        node.until("the friend is let in", |state| state.contains("10.65.9.9"));
+        node.until("the friend is allowed", |state| state.contains("10.65.9.9"));
         fs::remove_file(node.manifests().join("felix.yaml")).unwrap();
         node.until_readiness("200", |answer| !answer.contains("going on with"));
         assert_eq!(node.metric("tortie_dataplane_problems"), 0.0);

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
@@ -38,7 +38,7 @@ pub(super) fn json(node: &Node, args: &[&str]) -> Value {
 tortie_lab::kernel_test! {
     fn an_agent_reports_its_status_and_the_enforced_objects() {
         let mut node = Node::new("nft", CLUSTER);
-        let web = interface_name(&Place::pod("shop", "web")).unwrap();
+        let web = interface_name(&LabHost::pod("shop", "web")).unwrap();
         node.shell(&format!("ip link add {web} type veth peer name peer; ip link set {web} up; ip link set peer up"));
         node.start();
         let status = json(&node, &["status"]);
@@ -115,17 +115,17 @@ tortie_lab::kernel_test! {
         node.start();
         node.signal(Signal::KILL);
         node.wait();
-        assert!(node.socket().exists(), "nobody could remove it");
+        assert!(node.socket().exists(), "no process removed the socket");
         node.start();
         assert!(node.ask(&["status"]).status.success());
         fs::rename(node.manifests(), node.folder().join("elsewhere")).unwrap();
-        node.until("the agent says that it cannot read its datastore", |_| {
+        node.until("the agent reports that it cannot read its datastore", |_| {
             json(&node, &["status"])["engine"]["datastore_unavailable"].is_string()
         });
         // The state in force is still available.
         assert_eq!(json(&node, &["show", "endpoints"])["endpoints"][0]["name"], "shop/web");
         fs::rename(node.folder().join("elsewhere"), node.manifests()).unwrap();
-        node.until("the agent says that it can again", |_| {
+        node.until("the agent reports that it can read its datastore again", |_| {
             json(&node, &["status"])["engine"]["datastore_unavailable"].is_null()
         });
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -91,7 +91,7 @@ impl Network {
         bridge.shell("ip link set node master br0 up; ip link set other master br0 up").unwrap();
 
         // As Calico's CNI plugin does it.
-        let interface = interface_name(&Place::pod("shop", "web")).unwrap();
+        let interface = interface_name(&LabHost::pod("shop", "web")).unwrap();
         node.shell(&format!(
             "ip link add {interface} address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns {}; ip link set {interface} up",
             pod.path().display()
@@ -156,7 +156,7 @@ tortie_lab::kernel_test! {
         for backend in ["nft", "legacy"] {
             let mut network = Network::new(backend);
             network.node.start();
-            assert!(POD_ADDRESSES.iter().all(|address| !network.is_answered(address)), "nobody asked for it");
+            assert!(POD_ADDRESSES.iter().all(|address| !network.is_answered(address)), "no address is configured yet");
 
             network.node.write("felix.yaml", &reachability("PodsAndLoadBalancers"));
             network.until_answered(POD_ADDRESSES, true);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 
@@ -54,7 +54,7 @@ struct Network {
 impl Network {
     fn new(node: &Node) -> Self {
         let (client, pod) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        let interface = interface_name(&Place::pod("shop", "web")).unwrap();
+        let interface = interface_name(&LabHost::pod("shop", "web")).unwrap();
         node.shell(&format!(
             "sysctl -qw net.ipv4.ip_forward=1
              ip link add eth0 type veth peer name eth0 netns {client}

@@ -3,7 +3,7 @@
 use std::fs;
 
 use rustix::process::Signal;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
@@ -11,7 +11,7 @@ use crate::CLUSTER;
 tortie_lab::kernel_test! {
     fn an_endpoint_has_a_status_file_while_it_is_up() {
         let mut node = Node::new("nft", CLUSTER);
-        let web = interface_name(&Place::pod("shop", "web")).unwrap();
+        let web = interface_name(&LabHost::pod("shop", "web")).unwrap();
         let files = node.folder().join("endpoint-status");
         fs::create_dir(&files).unwrap();
         fs::write(files.join("k8s shop%2Fgone eth0"), "{}").unwrap();
@@ -19,7 +19,7 @@ tortie_lab::kernel_test! {
         node.start();
         let file = files.join("k8s shop%2Fweb eth0");
         let content = format!(r#"{{"ifaceName":"{web}","ipv4Nets":["10.65.0.2/32"],"ipv6Nets":["fd00:65::2/128"]}}"#);
-        node.until("the endpoint has a file, and what is gone has none", |_| {
+        node.until("only the existing endpoint has a file", |_| {
             fs::read_to_string(&file).is_ok_and(|text| text == content) && fs::read_dir(&files).unwrap().count() == 1
         });
         node.shell(&format!("ip link set {web} down"));
@@ -27,13 +27,13 @@ tortie_lab::kernel_test! {
         node.shell(&format!("ip link set {web} up"));
         node.until("it has one again", |_| file.exists());
         node.stop(Signal::TERM);
-        assert!(file.exists(), "what was in force stays in force");
+        assert!(file.exists(), "the file stays after the end of the agent");
     }
 
     fn two_capabilities_and_a_writable_tree_of_settings_are_enough() {
         for (backend, nftables) in [("nft", "Disabled"), ("legacy", "Disabled"), ("nft", "Enabled")] {
             let mut node = Node::new(backend, CLUSTER);
-            let web = interface_name(&Place::pod("shop", "web")).unwrap();
+            let web = interface_name(&LabHost::pod("shop", "web")).unwrap();
             node.shell(&format!("ip link add {web} type veth peer name peer; ip link set {web} up; ip link set peer up"));
             node.set("FELIX_NFTABLESMODE", nftables);
             node.confine();
@@ -111,7 +111,7 @@ tortie_lab::kernel_test! {
         assert!(text.lines().filter(|line| line.contains("DEBUG")).all(|line| line.contains("engine::session")), "{text}");
         fs::rename(&file, file.with_extension("1")).unwrap();
         node.write("more.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: more}\n");
-        node.until("a new file has what is new", |_| holds("applied") && !holds("starting"));
+        node.until("new lines go to a new file", |_| holds("applied") && !holds("starting"));
         node.stop(Signal::TERM);
         assert!(holds("stopping"), "the last line is written before the end");
     }

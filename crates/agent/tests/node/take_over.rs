@@ -1,7 +1,7 @@
 //! Leftovers of Felix, or of an earlier agent.
 
 use rustix::process::Signal;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 use crate::CLUSTER;
@@ -30,7 +30,7 @@ tortie_lab::kernel_test! {
         let limits = "kubernetes.io/ingress-bandwidth: 8M, qos.projectcalico.org/egressBandwidth: 16M, \
                       qos.projectcalico.org/egressBurst: 100k";
         let mut node = Node::new("nft", &limited(limits));
-        let web = interface_name(&Place::pod("shop", "web")).unwrap();
+        let web = interface_name(&LabHost::pod("shop", "web")).unwrap();
         node.shell(&format!("ip link add {web} type veth peer name eth9; ip link set eth9 up; ip link set {web} up"));
         node.start();
         let shown = |node: &Node| node.shell(&format!("tc qdisc; ip link; tc filter show dev {web} ingress"));
@@ -44,7 +44,7 @@ tortie_lab::kernel_test! {
         let tbf = |text: &str| text.lines().filter(|line| line.contains("tbf")).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(tbf(&shown(&node)), tbf(&before), "a restart changes nothing");
         node.write("cluster.yaml", &limited("qos.projectcalico.org/egressBandwidth: 4M"));
-        node.until("the limits are others", |_| {
+        node.until("the limits have changed", |_| {
             let shown = shown(&node);
             !shown.contains("rate 8Mbit") && shown.contains("rate 4Mbit")
         });

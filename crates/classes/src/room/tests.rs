@@ -78,7 +78,7 @@ proptest! {
         let after = left(&holdings, &claimants, &refused);
         if let Some((_, earlier)) = refused.split_last() {
             let before = left(&holdings, &claimants, earlier);
-            prop_assert!(before > blocks, "the last one would have fitted");
+            prop_assert!(before > blocks, "the last group would have fitted");
             prop_assert_eq!(before - after, needed);
         }
         // Only networks that no claimant has may be too many.

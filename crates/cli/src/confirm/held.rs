@@ -47,7 +47,7 @@ pub(super) fn confirm_held(ask: &AskArgs) -> Result<Option<ChangeReport>, Failur
     Ok(Some(ChangeReport { name: Some(NAME), whole, text, is_good: true }))
 }
 
-/// Writing to a string cannot fail.
+/// Returns the list of held changes.
 fn list(held: &HeldChanges, places: &BTreeMap<&str, &String>) -> String {
     let mut out = String::new();
     for object in &held.objects {

@@ -42,12 +42,12 @@ fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
         "ingress": {
             "access": access(&node.ingress),
             "policies": node.ingress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "said": map.ruling_numbers(number, Direction::Ingress),
+            "rulings": map.ruling_numbers(number, Direction::Ingress),
         },
         "egress": {
             "access": access(&node.egress),
             "policies": node.egress_policies.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "said": map.ruling_numbers(number, Direction::Egress),
+            "rulings": map.ruling_numbers(number, Direction::Egress),
         },
     })
 }

@@ -37,9 +37,9 @@ function link(text, action) {
 }
 
 /// Returns the end that decides about a peer, from ranges of peers with the same end.
-function said(node, direction, peer) {
+function ruling(node, direction, peer) {
   let found = null;
-  for (const [start, end] of map().nodes[node][direction].said) {
+  for (const [start, end] of map().nodes[node][direction].rulings) {
     if (start > peer) break;
     found = end;
   }
@@ -47,7 +47,7 @@ function said(node, direction, peer) {
 }
 
 function passing(from, to) {
-  const ends = [said(from, "egress", to), said(to, "ingress", from)];
+  const ends = [ruling(from, "egress", to), ruling(to, "ingress", from)];
   const key = ends.map((end) => end === null ? null : map().ends[end].passing).join();
   map().texts ??= new Map(map().passing.map(([key, text]) => [key.join(), text]));
   return { ends, text: map().texts.get(key) };
@@ -91,7 +91,7 @@ function showEdge(number) {
 }
 
 function showEnd(node, direction, peer, whose) {
-  const end = said(node, direction, peer);
+  const end = ruling(node, direction, peer);
   details.append(make("h3", `${direction} of ${whose}`));
   if (end === null) {
     details.append(make("p", "has no policies", "faint"));

@@ -126,41 +126,41 @@ pub(crate) fn families<'n>(
     };
     let gauge = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Gauge, samples };
     vec![
-        gauge("ipam_allocations_in_use", "Allocated addresses, by pool and node.", by_pool(in_use)),
+        gauge("ipam_allocations_in_use", "Number of allocated addresses, by pool and node.", by_pool(in_use)),
         gauge(
             "ipam_allocations_borrowed",
-            "Addresses allocated from blocks of other nodes, by pool and node.",
+            "Number of addresses allocated from IPAM blocks of other nodes, by pool and node.",
             by_pool(borrowed),
         ),
-        gauge("ipam_blocks", "Blocks, by pool and the node that they are affine to.", by_pool(blocks)),
+        gauge("ipam_blocks", "Number of IPAM blocks, by pool and affine node.", by_pool(blocks)),
         gauge(
             "ipam_allocations_gc_candidates",
-            "Addresses that seem to have leaked, by pool and node.",
+            "Number of possibly leaked addresses, by pool and node.",
             by_pool(candidates),
         ),
         MetricFamily {
             name: "ipam_allocations_gc_reclamations",
-            help: "Addresses that had leaked and were released, by pool and node.",
+            help: "Number of released leaked addresses, by pool and node.",
             kind: MetricKind::Counter,
             samples: by_pool(reclaimed.collect()),
         },
         gauge("ipam_ippool_size", "Number of addresses of a pool.", of_pools(&size)),
         gauge(
             "ipam_ippool_reserved",
-            "Number of reserved addresses of a pool, which cannot be allocated.",
+            "Number of reserved addresses of a pool.",
             of_pools(&|cidr| pools.reserved(cidr)),
         ),
         gauge(
             "ipam_allocations_per_node",
-            "Allocated addresses, by node.",
+            "Number of allocated addresses, by node.",
             by_node(collector.allocated_by_node().collect()),
         ),
         gauge(
             "ipam_allocations_borrowed_per_node",
-            "Addresses allocated from blocks of other nodes, by node.",
+            "Number of addresses allocated from IPAM blocks of other nodes, by node.",
             borrowed_by_node,
         ),
-        gauge("ipam_blocks_per_node", "Blocks, by the node that they are affine to.", blocks_by_node),
+        gauge("ipam_blocks_per_node", "Number of IPAM blocks, by affine node.", blocks_by_node),
     ]
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tortie_net::Cidr;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
-use super::followed::Followed;
+use super::followed::FollowedObjects;
 use super::task::Item;
 use crate::Observed;
 use crate::ipam::{
@@ -23,7 +23,7 @@ const CONFIG: &str = "/calico/ipam/v2/config";
 pub(super) struct Addresses {
     collector: Collector,
     pools: Pools,
-    pods: Followed<PodFacts>,
+    pods: FollowedObjects<PodFacts>,
     /// Time for which a released address is not allocated again; `None` if the setting is invalid.
     cooldown: Option<Duration>,
     /// False while another process changes the datastore as a whole; nothing is done then.
@@ -41,7 +41,7 @@ impl Default for Addresses {
         Self {
             collector: Collector::default(),
             pools: Pools::default(),
-            pods: Followed::default(),
+            pods: FollowedObjects::default(),
             cooldown: Some(Duration::ZERO),
             is_ready: true,
             is_informed: false,

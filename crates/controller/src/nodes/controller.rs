@@ -12,7 +12,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 use super::addresses::Addresses;
 use super::config::{self, NodeConfig, Overrides};
 use super::custom::CustomResources;
-use super::followed::{Followed, NodeFacts};
+use super::followed::{FollowedObjects, NodeFacts};
 use super::labels::LabelsError;
 use super::stored_endpoints::{self, StoredEndpoints};
 use super::task::{Done, Item, Job, Task, is_as_wanted};
@@ -79,7 +79,7 @@ pub struct NodeController {
     config_problems: Vec<String>,
     /// Source of the configuration.
     configured: Configured,
-    nodes: Followed<NodeFacts>,
+    nodes: FollowedObjects<NodeFacts>,
     /// Custom resources, if Kubernetes is the datastore.
     custom: Option<CustomResources>,
     /// Calico nodes; null for an unreadable one.
@@ -135,7 +135,7 @@ impl NodeController {
             config,
             config_problems,
             configured: Configured::Unknown,
-            nodes: Followed::default(),
+            nodes: FollowedObjects::default(),
             custom,
             stored_nodes: BTreeMap::new(),
             named: BTreeMap::new(),
@@ -531,7 +531,11 @@ impl NodeController {
 }
 
 /// Returns the state of a Calico node, as far as it is known.
-fn node_state<'n>(stored: &'n BTreeMap<String, Value>, nodes: &Followed<NodeFacts>, name: &str) -> NodeState<'n> {
+fn node_state<'n>(
+    stored: &'n BTreeMap<String, Value>,
+    nodes: &FollowedObjects<NodeFacts>,
+    name: &str,
+) -> NodeState<'n> {
     let Some(node) = stored.get(name) else { return NodeState::Gone };
     let Some(kubernetes) = kubernetes_name(node) else { return NodeState::Foreign };
     match nodes.get("", kubernetes) {

@@ -12,7 +12,7 @@ type Names = (Box<str>, Box<str>);
 
 /// All objects of a kind.
 #[derive(Debug)]
-pub(super) struct Followed<F> {
+pub(super) struct FollowedObjects<F> {
     objects: BTreeMap<Names, F>,
     /// A list was complete once.
     synced: bool,
@@ -22,13 +22,13 @@ pub(super) struct Followed<F> {
     is_incomplete: bool,
 }
 
-impl<F> Default for Followed<F> {
+impl<F> Default for FollowedObjects<F> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), synced: false, unmentioned: None, is_incomplete: false }
     }
 }
 
-impl<F: PartialEq> Followed<F> {
+impl<F: PartialEq> FollowedObjects<F> {
     /// Records an event. Returns the changed objects with their earlier facts.
     pub(super) fn observe(&mut self, observed: Observed<'_>, read: impl Fn(&Value) -> F) -> Vec<(Names, Option<F>)> {
         match observed {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_object_without_a_name_prevents_deletions() {
-        let mut followed = Followed::default();
+        let mut followed = FollowedObjects::default();
         let read = |_: &Value| ();
         followed.observe(Observed::Changed(r#"{"metadata": {"name": "a"}}"#), read);
         followed.observe(Observed::ListBegins, read);

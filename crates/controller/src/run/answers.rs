@@ -53,18 +53,26 @@ pub fn answer(path: &str, status: &Status, nodes: &NodeStatus, problems: &[Strin
 fn metrics(status: &Status, nodes: &NodeStatus, problems: usize) -> String {
     let number = |count: usize| count as u64;
     let mut text = Exposition::default();
-    text.level("tortie_controller_leads", "1 if this controller leads and may write.", status.leads.into());
-    text.level("tortie_controller_in_sync", "1 if it is ready.", (status.in_sync && nodes.in_sync).into());
-    text.level("tortie_controller_waiting", "Objects that wait to be written.", number(status.waiting + nodes.waiting));
-    text.level("tortie_controller_problems", "Current problems.", number(problems));
+    text.level("tortie_controller_leads", "1 if this controller is the leader, otherwise 0.", status.leads.into());
+    text.level(
+        "tortie_controller_in_sync",
+        "1 if this controller is in sync and ready, otherwise 0.",
+        (status.in_sync && nodes.in_sync).into(),
+    );
+    text.level(
+        "tortie_controller_waiting",
+        "Number of objects queued for writing.",
+        number(status.waiting + nodes.waiting),
+    );
+    text.level("tortie_controller_problems", "Number of current problems.", number(problems));
     for (name, help, count) in [
         ("created", "Resources created.", status.created),
         ("updated", "Resources changed.", status.updated),
         ("deleted", "Resources deleted.", status.deleted),
-        ("retries", "Retries of writes.", status.retries),
-        ("given_up", "Writes left to the next comparison.", status.given_up),
-        ("comparisons", "Successful comparisons of all resources of a kind.", status.comparisons),
-        ("failed_comparisons", "Failed comparisons.", status.failed_comparisons),
+        ("retries", "Retried writes.", status.retries),
+        ("given_up", "Writes given up until the next comparison.", status.given_up),
+        ("comparisons", "Successful comparisons of all resources of a kind with the datastore.", status.comparisons),
+        ("failed_comparisons", "Failed comparisons with the datastore.", status.failed_comparisons),
         ("node_created", "Resources created by the node controller.", nodes.totals.created),
         ("node_updated", "Resources changed by the node controller.", nodes.totals.updated),
         ("node_deleted", "Resources deleted by the node controller.", nodes.totals.deleted),

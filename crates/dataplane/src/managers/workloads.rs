@@ -115,7 +115,7 @@ impl Workloads {
                 dispatch_changed = true;
             }
         }
-        // `Places` writes the dispatch by address.
+        // `WorkloadAddresses` writes the dispatch by address.
         let config = with.renderer.config();
         if dispatch_changed
             && config.workloads == WorkloadDispatch::Name

@@ -51,7 +51,7 @@ fn limits_come_change_and_go_in_both_directions() {
     let mut dataplane = node(limited(8_000_000, 16_000_000));
     let report = dataplane.apply(&mut kernel);
     assert!(report.problems.is_empty(), "{report:?}");
-    let device = ifb(&kernel).expect("a device for what comes from the workload").clone();
+    let device = ifb(&kernel).expect("a device for packets from the workload").clone();
     assert!(device.is_up);
     assert_eq!((rate(&kernel, 11), rate(&kernel, device.index)), (Some(1_000_000), Some(2_000_000)));
     assert_eq!(kernel.links.redirections.get(&11), Some(&vec![Some(device.index)]));

@@ -246,7 +246,7 @@ fn host_policy_of_each_kind_goes_to_its_table() {
     let updates = |iface: &str| {
         let DesiredUpdate::HostEndpoint(name, mut state) = host("h", host_endpoint(Some(iface), &[]), &["normal"])
         else {
-            unreachable!("that is what it makes")
+            unreachable!("`host` returns host endpoints")
         };
         state.untracked_tiers = tiers(&["untracked"]);
         state.pre_dnat_tiers = tiers(&["pre-dnat"]);

@@ -66,7 +66,7 @@ fn a_table_deleted_by_another_process_is_restored_on_the_notification() {
     let without_notification = dump(&kernel);
     kernel.sleep(Duration::from_secs(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
-    assert_eq!(dump(&kernel), without_notification, "nobody has looked");
+    assert_eq!(dump(&kernel), without_notification, "the table was not read");
 
     dataplane.on_ruleset(RulesetEvent::Transactions(1));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());

@@ -236,7 +236,7 @@ fn an_address_that_moves_is_taken_from_the_old_workload_but_not_given_to_the_new
     kernel.netfilter.tables_v4.behave();
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(open_paths(&kernel, Family::V4).contains(&"10.65.0.1/32 by 8".to_owned()));
-    assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "the old workload's connections are forgotten");
+    assert!(kernel.conntrack.flushed.contains(&ip("10.65.0.1")), "conntrack entries of the old workload are deleted");
 }
 
 #[test]

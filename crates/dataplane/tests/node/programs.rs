@@ -133,7 +133,7 @@ fn packets_allowed_by_programs_are_accepted_only_once_policy_is_in_force() {
     for _ in 0..3 {
         dataplane.apply(&mut kernel);
     }
-    assert!(!has_chains(&kernel, Table::Filter), "nothing judges packets yet");
+    assert!(!has_chains(&kernel, Table::Filter), "no program filters packets yet");
     dataplane.set_policy_in_force(true, vec![]);
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert_eq!(tables_of_ours(&kernel), [Table::Filter]);

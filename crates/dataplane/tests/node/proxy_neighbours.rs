@@ -112,7 +112,7 @@ fn pods_are_answered_for_where_their_subnet_is_and_announced_once() {
     dataplane.apply(&mut kernel);
     let both = entries([(ETH0, "10.65.0.205"), (ETH1, "10.65.0.205"), (ETH0, "fd00::cd")]);
     assert_eq!(kernel.neighbours.proxied, &wanted | &both);
-    assert_eq!(kernel.neighbours.announced.len(), 5, "what was announced before is not again");
+    assert_eq!(kernel.neighbours.announced.len(), 5, "announced addresses are not announced again");
 
     dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("a")));
     dataplane.apply(&mut kernel);

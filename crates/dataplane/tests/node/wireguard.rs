@@ -65,7 +65,7 @@ fn leftovers_are_removed_when_wireguard_is_disabled() {
     assert_eq!(kernel.routing.rules, [foreign]);
     assert_eq!(kernel.routing.other_routes[&TABLE], [others]);
     let devices: Vec<&str> = kernel.links.devices.keys().map(String::as_str).collect();
-    assert_eq!(devices, ["wg-v6.cali"], "what is no WireGuard device is not ours");
+    assert_eq!(devices, ["wg-v6.cali"], "devices of other types stay");
 }
 
 /// A node with encryption, and a kernel whose interface events it receives on request.

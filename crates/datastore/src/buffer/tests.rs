@@ -170,14 +170,14 @@ fn take(buffer: &mut DedupeBuffer, limit: usize, source: &mut SourceModel, consu
                 if update.exists() {
                     consumer.insert(update.key(), version(&update));
                 } else {
-                    assert!(consumer.remove(&update.key()).is_some(), "deleted, but never heard of");
+                    assert!(consumer.remove(&update.key()).is_some(), "deleted, but never sent");
                 }
             }
         }
         Some(Next::Status(status)) => {
             assert_eq!(source.versions, None, "their objects come next");
             // It may stand for several reported statuses.
-            let first = source.statuses.iter().position(|(sent, _)| *sent == status).expect("a status that was told");
+            let first = source.statuses.iter().position(|(sent, _)| *sent == status).expect("a reported status");
             let (_, last) = source.statuses.remove(first);
             for (name, at) in last {
                 let received = consumer.get(&key(name)).copied();

@@ -234,7 +234,7 @@ fn an_unreadable_file_is_reported_and_keeps_its_last_good_version() {
         ("sub", looped),
         ("text.yaml", "is not UTF-8 text: invalid utf-8 sequence of 1 bytes from index 0"),
     ];
-    assert_eq!(problems_of(&source), expected.map(|(name, what)| format!("{}: {what}", at(name).display())));
+    assert_eq!(problems_of(&source), expected.map(|(name, problem)| format!("{}: {problem}", at(name).display())));
     let fallbacks: Vec<Fallback> = source.problems().map(|problem| problem.fallback).collect();
     assert_eq!(
         fallbacks,

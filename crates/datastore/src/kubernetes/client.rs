@@ -251,7 +251,7 @@ impl Client {
     pub fn groups(&self) -> Result<Vec<String>, ApiError> {
         let groups = self.ask(Call::get("/apis".into()))?;
         let Some(groups) = groups.get("groups").and_then(Value::as_array) else {
-            return Err(ApiError::Malformed("there is no list of groups".into()));
+            return Err(ApiError::Malformed("the response has no list `groups`".into()));
         };
         Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
     }
@@ -277,7 +277,7 @@ impl Client {
         });
         let answer = self.create(REVIEWS, "", &review)?;
         let allowed = answer.pointer("/status/allowed").and_then(Value::as_bool);
-        allowed.ok_or_else(|| ApiError::Malformed("a review of access tells nothing".into()))
+        allowed.ok_or_else(|| ApiError::Malformed("the access review has no `status.allowed`".into()))
     }
 
     fn change(&self, method: Method, target: String, content_type: &'static str, body: &Value) -> Call {

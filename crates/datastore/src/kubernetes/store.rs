@@ -86,7 +86,7 @@ fn no_kind(kind: ResourceKind) -> StoreError {
 /// Returns the objects that Kubernetes has instead of a kind of Calico, for messages.
 fn instead(kind: ResourceKind) -> &'static str {
     match kind {
-        ResourceKind::Node => "nodes of its own, which are only read here",
+        ResourceKind::Node => "separate nodes, which are read-only here",
         ResourceKind::Profile => "namespaces and service accounts",
         _ => "pods",
     }

@@ -43,7 +43,7 @@ async fn names(connection: &Connection, path: String, list: &str, field: &str) -
     };
     let answer: Value = serde_json::from_slice(&answer).map_err(|error| ApiError::Malformed(Cause::new(error)))?;
     let Some(entries) = answer.get(list).and_then(Value::as_array) else {
-        return Err(ApiError::Malformed(format!("there is no list of {list}").into()));
+        return Err(ApiError::Malformed(format!("the response has no list `{list}`").into()));
     };
     Ok(entries.iter().filter_map(|entry| entry.get(field)?.as_str().map(str::to_owned)).collect())
 }

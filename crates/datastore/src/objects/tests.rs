@@ -35,7 +35,7 @@ fn pod(name: &str, node: &str, address: &str, interner: &mut Interner) -> (Objec
 /// Returns objects whose updates have been taken.
 fn objects_in_force() -> Objects {
     let mut objects = Objects::new();
-    assert_eq!(objects.take_updates().len(), crate::built_in::COUNT, "what is built in");
+    assert_eq!(objects.take_updates().len(), crate::built_in::COUNT, "the built-in objects");
     objects
 }
 
@@ -75,7 +75,7 @@ fn policies_that_need_the_same_tier_do_not_contend() {
     assert_eq!((tiers(&objects.take_updates()), objects.problems()), (1, Vec::new()));
     objects.remove(&tier);
     objects.remove(&id(Kind::AdminNetworkPolicy, "a"));
-    assert_eq!(tiers(&objects.take_updates()), 0, "somebody still needs it");
+    assert_eq!(tiers(&objects.take_updates()), 0, "another policy still needs the tier");
     objects.remove(&id(Kind::AdminNetworkPolicy, "b"));
     assert_eq!(tiers(&objects.take_updates()), 1);
 }
@@ -365,7 +365,7 @@ fn versions_are_kept_where_they_are_wanted() {
     assert_eq!(versions_of(&objects, updates), [Some("6".to_owned())]);
     objects.remove(&default);
     let updates = objects.take_updates();
-    assert_eq!(versions_of(&objects, updates), [None], "what is built in has none");
+    assert_eq!(versions_of(&objects, updates), [None], "built-in objects have no version");
     // An unusable object has its own version, while its last valid version is in force.
     objects.set(&policy, resource(&policy, &spec("\"high\"")));
     objects.set_version(&policy, 5);

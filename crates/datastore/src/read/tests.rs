@@ -28,16 +28,16 @@ fn a_refusal_is_not_waited_for() {
 #[test]
 fn patience_ends() {
     let source = from_fn("scripted", |feed| {
-        feed.unavailable("nobody listens there")?;
+        feed.unavailable("connection refused")?;
         loop {
             std::thread::sleep(Duration::from_millis(5));
-            feed.unavailable("nobody listens there")?;
+            feed.unavailable("connection refused")?;
         }
     });
     let mut waits = Vec::new();
     let error = read(source, Duration::from_millis(30), |why| waits.push(why.to_owned())).unwrap_err();
-    assert!(matches!(&error, ReadError::Unavailable(why) if why == "nobody listens there"), "{error:?}");
-    assert_eq!(waits, ["nobody listens there"]);
+    assert!(matches!(&error, ReadError::Unavailable(why) if why == "connection refused"), "{error:?}");
+    assert_eq!(waits, ["connection refused"]);
 }
 
 #[test]

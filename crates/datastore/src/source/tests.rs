@@ -82,7 +82,7 @@ fn a_consumer_that_leaves_wakes_a_source_that_waits() {
     feed.wake_with(move || {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    assert_eq!(woken.load(Ordering::Relaxed), 1, "what happened before is told at once");
+    assert_eq!(woken.load(Ordering::Relaxed), 1, "earlier events wake the consumer at once");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_restarted_consumer_receives_the_reason_of_an_outage_again() {
     for _ in 0..2 {
         let before = woken.load(Ordering::Relaxed);
         resend.ask();
-        assert!(woken.load(Ordering::Relaxed) > before, "somebody who sleeps hears of it");
+        assert!(woken.load(Ordering::Relaxed) > before, "the request wakes a sleeping consumer");
     }
     assert_eq!(next_event(&events), away("no route", false));
     feed.refused("no rights").unwrap();

@@ -308,6 +308,6 @@ mod tests {
         apply(&staged, &other, &json!({"spec": {"order": 6}})).expect("staged");
         let back: Vec<Option<Verb>> = staged.into_writes().iter().map(StagedWrite::reverse).collect();
         assert_eq!(back, [Some(Verb::Create), Some(Verb::Delete), None]);
-        assert_eq!(store.is_allowed(Verb::Delete, &new), Ok(true), "nobody is told apart here");
+        assert_eq!(store.is_allowed(Verb::Delete, &new), Ok(true), "this store does not distinguish users");
     }
 }

@@ -52,7 +52,7 @@ fn the_feed_matches_the_store() {
     etcd.kill(0);
     let until = Instant::now() + PATIENCE;
     while !matches!(feed.next(Duration::from_millis(100)), Some(EtcdEvent::Unavailable(_))) {
-        assert!(Instant::now() < until, "that it is away is not heard");
+        assert!(Instant::now() < until, "the outage is not reported");
     }
     etcd.restart(0).unwrap();
     follow(&mut feed, &mut known, &[("/a/2", "four")]);

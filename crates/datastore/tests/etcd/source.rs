@@ -114,7 +114,7 @@ fn sends_the_initial_state_and_changes() {
 
     consumer.received.clear();
     consumer.watching.resend.ask();
-    consumer.until("told again", |c| c.has(&[("a", 1)]));
+    consumer.until("the objects are sent again", |c| c.has(&[("a", 1)]));
     assert_eq!(consumer.unavailable, 0);
 }
 
@@ -201,8 +201,12 @@ fn passthrough_objects_are_read_and_blocks_on_request() {
     consumer.until("deleted", |c| c.passthrough().len() == 2 && c.problems.len() == 1);
     // Compacted history is made up for, deletions included.
     let mut late = Consumer::with(config(&etcd.url()), BlockSource::IpamBlocks);
-    late.until("told later", |c| c.in_sync);
-    assert_eq!(late.passthrough().keys().collect::<Vec<_>>(), [MIGRATION], "what never was good is not there");
+    late.until("the later consumer is in sync", |c| c.in_sync);
+    assert_eq!(
+        late.passthrough().keys().collect::<Vec<_>>(),
+        [MIGRATION],
+        "an object without a valid version is missing"
+    );
     put(&etcd, "b", 2);
     for reader in [&mut agent, &mut by_pods] {
         reader.until("up to date", |c| c.has(&[("a", 1), ("b", 2)]));
@@ -223,7 +227,7 @@ fn goes_on_where_it_was_after_a_restart() {
     assert!(consumer.has(&[("a", 1), ("b", 2)]));
     consumer.received.clear();
     consumer.watching.resend.ask();
-    consumer.until("told again while it is away", |c| c.has(&[("a", 1), ("b", 2)]));
+    consumer.until("the objects are sent again while etcd is down", |c| c.has(&[("a", 1), ("b", 2)]));
     etcd.restart(0).expect("restarted");
     etcd.delete(&tier("a").path()).expect("deleted");
     put(&etcd, "c", 3);

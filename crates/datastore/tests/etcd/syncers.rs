@@ -71,7 +71,7 @@ fn each_syncer_has_its_own_objects() {
         object
     });
     of_status.until("a report", |r| r.received[&status].0["status"]["lastUpdated"] == "2026-01-01T00:00:00Z");
-    assert!(revision(&of_status, &status) > before, "who writes it back must name the version");
+    assert!(revision(&of_status, &status) > before, "the client must name the version to write it back");
     // The last valid version stays, and the problem has a name.
     put(&etcd, &filter, &resource("BGPFilter", "f", &json!({"exportV4": [{"action": "Maybe"}]})));
     of_bgp.until("a bad filter", |r| !r.problems.is_empty());
@@ -84,13 +84,13 @@ fn each_syncer_has_its_own_objects() {
     of_bgp.until("a bad affinity", |r| r.problems.len() == 2);
     etcd.delete(AFFINITY).expect("deleted");
     etcd.delete(&filter).expect("deleted");
-    of_bgp.until("all is well", |r| r.problems.is_empty() && r.paths() == [&*bgp, &*peer, &*node, pool]);
+    of_bgp.until("no problem is left", |r| r.problems.is_empty() && r.paths() == [&*bgp, &*peer, &*node, pool]);
     etcd.delete(&node).expect("deleted");
     of_tunnels.until("the node goes", |r| r.paths() == [pool]);
 
     of_tunnels.received.clear();
     of_tunnels.watching.resend.ask();
-    of_tunnels.until("told again", |r| r.in_sync && r.paths() == [pool]);
+    of_tunnels.until("the objects are sent again", |r| r.in_sync && r.paths() == [pool]);
 }
 
 /// A pseudo-random number generator.

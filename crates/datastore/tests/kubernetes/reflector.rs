@@ -103,7 +103,7 @@ impl Scene {
     fn watches(&self) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.server.watches() == 0 {
-            assert!(Instant::now() < deadline, "nobody watches");
+            assert!(Instant::now() < deadline, "no client watches");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -147,7 +147,7 @@ fn selectors_restrict_lists_and_watches() {
     let mut changed = pod("a", 2);
     changed["metadata"]["namespace"] = json!("x");
     scene.server.apply(changed);
-    scene.until("the end of what no longer fits", |copy| copy.deleted == 1);
+    scene.until("the deletion of an object that no longer matches", |copy| copy.deleted == 1);
 }
 
 #[test]
@@ -168,11 +168,11 @@ fn a_restart_with_nothing_remembered_loses_nothing_and_invents_nothing() {
     scene.server.partition();
     scene.server.delete("v1", "Pod", "default", "p003");
     scene.server.apply(pod("p004", 9));
-    scene.until("the bad news", |copy| !copy.available);
-    assert_eq!(scene.copy.pods.len(), 20, "what is not known to be gone is not gone");
+    scene.until("the loss of the server", |copy| !copy.available);
+    assert_eq!(scene.copy.pods.len(), 20, "objects stay until their deletion is known");
     scene.server.compact();
     scene.server.heal();
-    scene.until("the good news", |copy| copy.available && copy.complete == 2);
+    scene.until("the return of the server", |copy| copy.available && copy.complete == 2);
     assert!(!scene.copy.pods.contains_key("p003") && scene.copy.pods["p004"] == "9");
     assert_eq!(scene.copy.pods.len(), 19);
     scene.is_alive(1);
@@ -183,7 +183,7 @@ fn a_partition_is_bridged_by_the_history_if_there_is_one() {
     let mut scene = Scene::with_pods(20, timing());
     scene.server.partition();
     scene.server.delete("v1", "Pod", "default", "p003");
-    scene.until("the bad news", |copy| !copy.available);
+    scene.until("the loss of the server", |copy| !copy.available);
     scene.server.heal();
     scene.until("the deletion", |copy| copy.deleted == 1 && copy.available);
     assert_eq!(scene.copy.complete, 1, "no list was needed");
@@ -288,7 +288,7 @@ fn a_server_that_was_restored_from_a_backup_is_listed_again() {
     scene.server.restore(backup);
     // The server sends nothing for versions that it has not reached, so a watch from there stays
     // silent.
-    scene.until("what was restored", |copy| copy.complete == 2);
+    scene.until("the restored objects", |copy| copy.complete == 2);
     assert_eq!(scene.copy.pods.keys().collect::<Vec<_>>(), ["p000", "p001"]);
     scene.is_alive(1);
 }
@@ -316,14 +316,14 @@ fn a_kind_that_comes_later_and_goes_away() {
     let server = ApiServer::start().unwrap();
     server.uninstall("", "pods");
     let mut scene = Scene::new(server, timing());
-    scene.until("the news", |copy| copy.not_installed == 1);
+    scene.until("the missing kind", |copy| copy.not_installed == 1);
     std::thread::sleep(Duration::from_millis(300));
     scene.server.install("", "v1", "pods", "Pod", true);
     scene.is_alive(1);
     scene.until("the end of the list", |copy| copy.complete == 1);
-    assert_eq!(scene.copy.not_installed, 1, "told once");
+    assert_eq!(scene.copy.not_installed, 1, "reported once");
     scene.server.uninstall("", "pods");
-    scene.until("the news", |copy| copy.not_installed == 2);
+    scene.until("the missing kind", |copy| copy.not_installed == 2);
     assert_eq!(scene.copy.pods.len(), 1, "servers that start forget kinds for a while");
     scene.server.install("", "v1", "pods", "Pod", true);
     scene.until("the list", |copy| copy.complete == 2);

@@ -236,7 +236,7 @@ fn objects_of_a_cluster_are_read() {
         endpoint.iface.expect("an interface")
     };
     assert!(iface("shop/web").as_str().starts_with("cali"));
-    assert_eq!(iface("shop/db").as_str(), "remote", "of other nodes only what policies need");
+    assert_eq!(iface("shop/db").as_str(), "remote", "endpoints of other nodes have only the fields that policies need");
     scene.server.delete("v1", "Pod", "shop", "db");
     scene.until_gone("shop/db");
     scene.server.apply(pod("shop", "cache", "n1", "10.0.0.3"));
@@ -327,7 +327,7 @@ fn nothing_is_deleted_while_the_server_is_away() {
     let mut scene = Scene::in_sync(server);
     let before = scene.state.clone();
     scene.server.partition();
-    scene.until("the news", |scene| !scene.unavailable.is_empty());
+    scene.until("the loss of the server", |scene| !scene.unavailable.is_empty());
     std::thread::sleep(Duration::from_millis(300));
     scene.server.delete("v1", "Pod", "shop", "db");
     scene.server.apply(pod("shop", "cache", "n1", "10.0.0.3"));
@@ -348,7 +348,7 @@ fn a_forbidden_kind_is_a_problem_and_not_fatal() {
     scene.until("the problem", |scene| !scene.problems.is_empty());
     assert_eq!(scene.problems[0].subject, "networkpolicies.networking.k8s.io");
     scene.until_has("shop/web");
-    assert!(!scene.statuses.contains(&SyncStatus::InSync), "it is not known what is denied");
+    assert!(!scene.statuses.contains(&SyncStatus::InSync), "without the policies, the source is not in sync");
     scene.server.behave();
     scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));
     scene.until("no more problems", |scene| scene.problems.is_empty());
@@ -394,7 +394,7 @@ fn a_server_that_is_not_there_yet() {
     let server = Scene::shop();
     server.partition();
     let mut scene = Scene::new(server);
-    scene.until("the news", |scene| !scene.unavailable.is_empty());
+    scene.until("the loss of the server", |scene| !scene.unavailable.is_empty());
     assert_eq!(scene.statuses, [SyncStatus::WaitForDatastore]);
     scene.server.heal();
     scene.until("in sync", |scene| scene.statuses.last() == Some(&SyncStatus::InSync));

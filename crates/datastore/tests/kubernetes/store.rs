@@ -110,7 +110,7 @@ fn policies_are_written_by_either_api_and_tried_out_first() {
         for (key, object) in [(&calico, json!({"spec": {"selector": "all()", "order": 1}})), (&own, rules)] {
             let planned = store.dry_run(key, Some(&object), None).unwrap().unwrap();
             assert!(matches!(store.get(key), Err(StoreError::NotFound(_))), "nothing is written");
-            assert_eq!(planned["metadata"].get("resourceVersion"), None, "what is not created has no version");
+            assert_eq!(planned["metadata"].get("resourceVersion"), None, "a planned object has no version");
             let made = store.create(key, object.clone()).unwrap();
             assert_eq!((&made.object["spec"], made.object["metadata"].get("generation")), (&planned["spec"], None));
             assert!(matches!(store.dry_run(key, Some(&object), None), Err(StoreError::AlreadyExists(_))));

@@ -44,7 +44,7 @@ fn equal_blocks_are_shared_and_numbers_are_reused_after_a_while() {
     blocks.release(same);
     assert!(blocks.is_empty());
     let other = blocks.assign(Cell::value(0), &[assignment(&[9], 8, 1)]);
-    assert!(other.as_block().is_some_and(|number| !map.contains(&number)), "somebody may be reading");
+    assert!(other.as_block().is_some_and(|number| !map.contains(&number)), "a program may still read the old block");
     blocks.reclaim();
     let third = blocks.assign(Cell::value(0), &[assignment(&[8], 8, 1)]);
     assert!(third.as_block().is_some_and(|number| map.contains(&number)));

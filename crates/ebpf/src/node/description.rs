@@ -28,10 +28,10 @@ const SHOWN: usize = 8;
 /// the order of the text, so that the same policy gives the same text.
 #[derive(Clone, Debug)]
 pub struct Description {
-    interfaces: Vec<Place>,
+    interfaces: Vec<InterfaceEndpoint>,
     /// Endpoints without an interface.
     homeless: Vec<EndpointName>,
-    all_interfaces: Option<Place>,
+    all_interfaces: Option<InterfaceEndpoint>,
     workload_prefixes: Vec<String>,
     groups: Vec<Group>,
     classes: Vec<Class>,
@@ -43,7 +43,7 @@ pub struct Description {
 
 /// An endpoint at an interface.
 #[derive(Clone, Debug)]
-struct Place {
+struct InterfaceEndpoint {
     interface: String,
     endpoint: EndpointName,
     sources: Vec<Cidr>,
@@ -120,7 +120,7 @@ impl Description {
             let groups = numbered.collect();
             let endpoint = name.workload().and_then(|id| endpoints.workload(id));
             let sources = endpoint.map_or_else(Vec::new, |workload| sources(&workload.endpoint));
-            Place { interface, endpoint: name.clone(), sources, groups }
+            InterfaceEndpoint { interface, endpoint: name.clone(), sources, groups }
         };
         let interface_endpoints = endpoints.interface_endpoints();
         let mut at: Vec<(&str, &EndpointName)> = Vec::new();
@@ -240,7 +240,7 @@ impl Description {
             EndpointToHost::Deny => "denied",
             EndpointToHost::Undecided => "left to the host's own rules",
         };
-        writeln!(f, "  from workloads to the host, of what their policy allows: {to_host}")
+        writeln!(f, "  from workloads to the host, for packets that their policy allows: {to_host}")
     }
 }
 
@@ -256,7 +256,7 @@ impl Class {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for InterfaceEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { interface, endpoint, sources, groups } = self;
         writeln!(f, "  {interface}: {endpoint}")?;

@@ -52,7 +52,7 @@ enum Overflow {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct BucketSlot {
     address: Address,
     class: u32,
     state: State,
@@ -62,7 +62,7 @@ struct Place {
 #[derive(Debug, Default)]
 pub(super) struct Exact {
     /// Places by number of the bucket, and then by way.
-    places: Vec<Place>,
+    places: Vec<BucketSlot>,
     /// Class of each address that has a specific one, and its place, if it has one.
     addresses: BTreeMap<Address, (u32, Option<usize>)>,
     /// Addresses without a place for which the next flush looks for one.
@@ -87,7 +87,7 @@ impl Exact {
     }
 
     #[expect(clippy::expect_used, reason = "places are numbered when they are made, and stay")]
-    fn place(&mut self, number: usize) -> &mut Place {
+    fn place(&mut self, number: usize) -> &mut BucketSlot {
         self.places.get_mut(number).expect("a numbered place is there")
     }
 
@@ -103,8 +103,11 @@ impl Exact {
     /// Only possible before any address is added.
     pub(super) fn adopt(&mut self, found: &[ExactRecord], class_of: impl Fn(&Address) -> u32) {
         let entries: Vec<(Address, u32, bool)> = found.iter().flat_map(ExactRecord::entries).collect();
-        let place =
-            |(address, class, _): &(Address, u32, bool)| Place { address: *address, class: *class, state: State::Free };
+        let place = |(address, class, _): &(Address, u32, bool)| BucketSlot {
+            address: *address,
+            class: *class,
+            state: State::Free,
+        };
         self.places = entries.iter().map(place).collect();
         let buckets = self.buckets();
         // An address in two places keeps the open one. Places from a time with fewer buckets are
@@ -227,7 +230,7 @@ impl Exact {
             self.touched.push(bucket);
             return;
         };
-        *self.place(number) = Place { address, class, state: State::Closed { is_settled: false } };
+        *self.place(number) = BucketSlot { address, class, state: State::Closed { is_settled: false } };
         self.addresses.insert(address, (class, Some(number)));
         self.closed.push(number);
         self.written.push(bucket_of(number));
@@ -248,7 +251,7 @@ impl Exact {
             }
         }
         let before = self.buckets();
-        self.places.resize(buckets * WAYS, Place::default());
+        self.places.resize(buckets * WAYS, BucketSlot::default());
         self.written.extend(before..self.buckets());
         self.touched.extend(self.crowded.keys());
         self.without_place.clear();
@@ -273,7 +276,7 @@ impl Exact {
             stays
         });
         for number in &self.closed {
-            if let Some(Place { state: State::Closed { is_settled }, .. }) = self.places.get_mut(*number) {
+            if let Some(BucketSlot { state: State::Closed { is_settled }, .. }) = self.places.get_mut(*number) {
                 *is_settled = true;
             }
         }

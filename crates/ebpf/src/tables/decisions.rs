@@ -270,7 +270,7 @@ mod tests {
         decisions.reclaim();
         assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))), "another group has it");
         decisions.release(one);
-        assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))), "packets may be judged by it");
+        assert_eq!(decisions.get(one), Some((INGRESS, Verdict::Deny, &tier("a"))), "packets may still match it");
         let third = decisions.acquire(INGRESS, Verdict::Deny, &tier("b"));
         assert!(![one, other].contains(&third));
         decisions.reclaim();

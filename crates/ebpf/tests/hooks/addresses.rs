@@ -62,7 +62,7 @@ fn an_address_is_looked_up_in_the_hash_table_and_then_in_the_tries() {
             bench.write(MapKind::Exact, at, &bucket(entries, is_complete));
             bench.passes(&v6(17, &PORTS))
         };
-        assert!(passes([None; 3], false), "a bucket that says nothing leads to the tree of all addresses");
+        assert!(passes([None; 3], false), "an incomplete bucket falls back to the full address trie");
         assert!(!passes([None; 3], true), "one that is complete leads to that of networks");
         for way in 0..ExactRecord::WAYS {
             let only = |address, class, is_open| {

@@ -73,7 +73,7 @@ fn the_host_has_failsafe_ports_only_where_a_record_is_missing() {
                     expect(case);
                 }
                 let dropped = bench.counted(0).packets;
-                assert_eq!(dropped > 0, hook != Hook::Prerouting, "what is dropped is counted");
+                assert_eq!(dropped > 0, hook != Hook::Prerouting, "dropped packets are counted");
                 let roots = RootsRecord { is_in_force: true, ..RootsRecord::default() };
                 bench.write(MapKind::Roots, 2, &roots.to_bytes());
                 bench.write(MapKind::Current, 0, &2_u64.to_ne_bytes());
@@ -151,7 +151,11 @@ fn known_connections_pass_except_with_untracked_policy_or_on_interfaces_without_
                 for bytes in [roots.to_bytes(), roots.to_bytes_without_untracked()] {
                     nobodys.write(MapKind::Roots, 2, &bytes);
                     // The host reaches all interfaces.
-                    assert_eq!(nobodys.passes(&packet), hook == Hook::Output, "{case}: an interface that is nobody's");
+                    assert_eq!(
+                        nobodys.passes(&packet),
+                        hook == Hook::Output,
+                        "{case}: an interface without an endpoint"
+                    );
                 }
             }
         }

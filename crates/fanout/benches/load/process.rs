@@ -42,7 +42,7 @@ impl Fanout {
         // It logs where it listens.
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let mut address = |message: &str| -> SocketAddr {
-            let line = lines.find(|line| line.contains(message)).expect("the server tells where it listens");
+            let line = lines.find(|line| line.contains(message)).expect("the server logs its address");
             let (_, rest) = line.split_once("\"address\":\"").unwrap();
             rest.split('"').next().unwrap().parse().unwrap()
         };

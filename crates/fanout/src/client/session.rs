@@ -47,7 +47,7 @@ pub(super) enum SessionError {
     NoAnswer,
     #[error("the server does not say hello")]
     NoHello,
-    #[error("the server says hello a second time")]
+    #[error("the server sent a second hello")]
     SecondHello,
     #[error("the server speaks version {0} of the protocol")]
     Version(u32),

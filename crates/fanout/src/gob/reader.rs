@@ -180,7 +180,7 @@ impl<'m, 't> Reader<'m, 't> {
         let mut wire = None;
         self.fields(|reader, field| {
             if wire.is_some() {
-                return Err(wrong("it says two things"));
+                return Err(wrong("a type definition has two kinds"));
             }
             wire = Some(match field {
                 0 => {
@@ -201,7 +201,7 @@ impl<'m, 't> Reader<'m, 't> {
             });
             Ok(())
         })?;
-        self.defined.wires.insert(id, wire.ok_or_else(|| wrong("it says nothing"))?);
+        self.defined.wires.insert(id, wire.ok_or_else(|| wrong("a type definition has no kind"))?);
         self.defined.bytes += self.at - begin;
         if self.known.bytes + self.defined.bytes > self.limits.definition_bytes {
             return Err(wrong("with it, definitions take too many bytes"));

@@ -155,7 +155,7 @@ async fn listen(messages: &mut Messages<ReadHalf<BoxStream>>, context: &Context)
                     context.hub.counters().round_trip.time(Duration::from_micros(round_trip));
                 }
             }
-            Some(client::Message::Hello(_)) => return Err(ConnectionEnd::Protocol("it says hello a second time")),
+            Some(client::Message::Hello(_)) => return Err(ConnectionEnd::Protocol("the client sent a second hello")),
             // From a later version.
             None => {}
         }

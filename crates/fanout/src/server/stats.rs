@@ -14,11 +14,11 @@ pub struct ServerStats {
     pub refused: u64,
     /// Connections that failed before the client's hello was complete.
     pub handshakes_failed: u64,
-    /// Clients sent to other servers because this server had more than its share.
+    /// Clients disconnected to rebalance because this server had more than its share.
     pub rebalanced: u64,
-    /// Clients cut off for being too slow.
+    /// Clients disconnected because they read too slowly.
     pub too_slow: u64,
-    /// Clients cut off for being silent.
+    /// Clients disconnected after missed heartbeats.
     pub silent: u64,
     /// Clients that resumed at their position.
     pub resumed: u64,

@@ -61,7 +61,7 @@ pub enum ServeEnd {
     #[error("the connection is lost")]
     Lost(#[from] io::Error),
     /// The client read nothing for too long.
-    #[error("the client reads nothing")]
+    #[error("the client stopped reading")]
     Stuck,
     /// The client is too far behind the changes.
     #[error("the client has fallen behind too far")]

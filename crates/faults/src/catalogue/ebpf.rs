@@ -128,7 +128,7 @@ fn switch(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.write(|world| world.felix = Some("bpfEnabled: true".to_owned()), &[])?;
-        stage.until("programs alone enforce policy", |stage| {
+        stage.until("only programs enforce policy", |stage| {
             let tables = stage.tables(stage.backend)?;
             let has_chains = tables.iter().any(|line| line.contains("cali-pi-") || line.contains("cali-tw-"));
             Ok(stage.links().len() == 8 && !has_chains)
@@ -136,7 +136,7 @@ fn switch(stage: &mut Stage) -> StageResult {
         admit(stage, true)?;
         admit(stage, false)?;
         stage.write(|world| world.felix = Some("bpfEnabled: false".to_owned()), &[])?;
-        stage.until("chains alone enforce policy", |stage| {
+        stage.until("only chains enforce policy", |stage| {
             let tables = stage.tables(stage.backend)?;
             Ok(stage.links().is_empty() && tables.iter().any(|line| line.contains("cali-tw-")))
         })?;

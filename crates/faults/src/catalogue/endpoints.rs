@@ -362,7 +362,7 @@ fn refused_chain(stage: &mut Stage) -> StageResult {
         &format!(
             "input=\"$notes/input.$$\"; cat >\"$input\"\n\
              if grep -q -- '{chain} .*match-set' \"$input\"; then touch \"$notes/refused\"; rm \"$input\"; \
-             echo 'line 3 failed: told to' >&2; exit 1; fi\n\
+             echo 'line 3 failed: injected fault' >&2; exit 1; fi\n\
              exec <\"$input\"; rm \"$input\""
         ),
     )?;
@@ -381,7 +381,7 @@ fn refused_set(stage: &mut Stage) -> StageResult {
     stage.helpers.fault(
         "ipset",
         "if [ \"$1\" = restore ]; then input=\"$notes/input.$$\"; cat >\"$input\"\n\
-         if grep -q '^create' \"$input\"; then touch \"$notes/refused\"; rm \"$input\"; echo 'told to' >&2; exit 1; fi\n\
+         if grep -q '^create' \"$input\"; then touch \"$notes/refused\"; rm \"$input\"; echo 'injected fault' >&2; exit 1; fi\n\
          exec <\"$input\"; rm \"$input\"; fi",
     )?;
     let extra = stage.world.web_policy_text().replace("name: web", "name: web-extra").replace(

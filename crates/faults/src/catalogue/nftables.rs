@@ -120,7 +120,7 @@ fn switch(stage: &mut Stage) -> StageResult {
     stage.begin()?;
     for _ in 0..3 {
         stage.write(|world| world.felix = Some("nftablesMode: Enabled".to_owned()), &[])?;
-        stage.until("tables of nftables alone enforce policy", |stage| {
+        stage.until("only nftables tables enforce policy", |stage| {
             let has_chains = stage.tables(stage.backend)?.iter().any(|line| line.contains("cali-"));
             let sets = stage.shell("ipset list -n")?;
             Ok(stage.nftables()?.len() > 10 && !has_chains && !sets.contains("cali"))
@@ -128,7 +128,7 @@ fn switch(stage: &mut Stage) -> StageResult {
         admit(stage, true)?;
         admit(stage, false)?;
         stage.write(|world| world.felix = Some("nftablesMode: Disabled".to_owned()), &[])?;
-        stage.until("iptables alone enforces policy", |stage| {
+        stage.until("only iptables enforces policy", |stage| {
             let tables = stage.tables(stage.backend)?;
             Ok(stage.nftables()?.is_empty() && tables.iter().any(|line| line.contains("cali-tw-")))
         })?;

@@ -236,7 +236,7 @@ fn node_goes(stage: &mut Stage) -> StageResult {
         let node = stage.world.nodes.get("node2").cloned();
         stage.may_be_cut(PATIENCE);
         stage.write(|world| world.nodes.retain(|name, _| name != "node2"), &[])?;
-        stage.until("nothing leads to the node", |stage| {
+        stage.until("no route leads to the node", |stage| {
             Ok(!stage.overlay()?.iter().any(|line| line.contains("10.67.0.2") || line.contains("fd00:67::2")))
         })?;
         stage.may_be_cut(PATIENCE);
@@ -252,7 +252,7 @@ fn cross_subnet(stage: &mut Stage) -> StageResult {
         stage.may_be_cut(PATIENCE);
         stage.write(|world| world.encapsulation = encapsulation, &[])?;
         let is_direct = encapsulation == Encapsulation::CrossSubnet;
-        stage.until("routes of all nodes lead as the pools say", |stage| {
+        stage.until("routes of all nodes match the pools", |stage| {
             for number in 0..stage.lab.nodes() {
                 let routes = stage.node(number)?.shell("ip route; ip -6 route")?;
                 let is_to_block = |line: &&str| line.starts_with("10.66.") || line.starts_with("fd00:66:");

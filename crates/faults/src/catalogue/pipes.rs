@@ -27,7 +27,7 @@ pub(super) const FAULTS: &[Fault] = &[
 
 /// Shell text that closes standard input and fails later, while a writer of more than a pipe buffer
 /// is still writing.
-const CLOSES: &str = "exec 0<&-; sleep 0.3; echo 'line 2 failed: told to' >&2; exit 1";
+const CLOSES: &str = "exec 0<&-; sleep 0.3; echo 'line 2 failed: injected fault' >&2; exit 1";
 
 /// Returns shell text that runs `text` three times and counts.
 fn three_times(text: &str) -> String {

@@ -75,7 +75,7 @@ pub(super) fn fail_times(times: usize) -> String {
         // Two processes may do this concurrently: each adds a separate line before it counts the
         // lines.
         "echo x >>\"$notes/$name\"; n=$(wc -l <\"$notes/$name\")\n\
-         if [ \"$n\" -le {times} ]; then cat >/dev/null; echo 'line 2 failed: told to' >&2; exit 1; fi"
+         if [ \"$n\" -le {times} ]; then cat >/dev/null; echo 'line 2 failed: injected fault' >&2; exit 1; fi"
     )
 }
 

@@ -108,7 +108,7 @@ fn switch_back_end(stage: &mut Stage) -> StageResult {
     for _ in 0..2 {
         let (old, new) = (stage.backend, stage.backend.other());
         stage.write(|world| world.felix = Some(format!("iptablesBackend: {}", parameter(new))), &[])?;
-        stage.until("the rules are with the other back end alone", |stage| {
+        stage.until("only the other back end has rules", |stage| {
             let ours =
                 |backend| Ok::<_, StageError>(stage.tables(backend)?.iter().any(|line| line.contains("cali-pi-")));
             Ok(ours(new)? && !ours(old)?)
@@ -129,7 +129,7 @@ fn switch_between_runs(stage: &mut Stage) -> StageResult {
         stage.start()?;
         stage.confirm(&BASE)?;
         let old = stage.backend.other();
-        stage.until("nothing is left with the other back end", |stage| {
+        stage.until("the other back end has no rules", |stage| {
             Ok(!stage.tables(old)?.iter().any(|line| line.contains("cali")))
         })?;
     }

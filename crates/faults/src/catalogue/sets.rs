@@ -29,14 +29,14 @@ pub(super) const FAULTS: &[Fault] = &[
         restore_fails(
             stage,
             "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
-             head -n 2 | \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+             head -n 2 | \"$real\" restore; echo 'injected fault' >&2; exit 1; fi",
         )
     }),
     Fault::new("S3-restore-fails-after", "ipset restore fails after it has done everything", |stage| {
         restore_fails(
             stage,
             "if [ \"$1\" = restore ] && [ ! -e \"$notes/failed\" ]; then touch \"$notes/failed\"; \
-             \"$real\" restore; echo 'told to' >&2; exit 1; fi",
+             \"$real\" restore; echo 'injected fault' >&2; exit 1; fi",
         )
     }),
     Fault::new("S4-list-fails", "ipset list fails for one set", list_fails),
@@ -123,7 +123,7 @@ fn replaced(stage: &mut Stage) -> StageResult {
     }
     stage.watch(Duration::from_millis(100))?;
     stage.confirm_within(NEXT_CHECK, &WEB)?;
-    stage.until("no set has the size of the other's", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
+    stage.until("no set has the size of the other one", |stage| Ok(!stage.shell("ipset save")?.contains("maxelem 77")))
 }
 
 /// Shell text with which no set can be destroyed; each attempt is recorded.
@@ -179,7 +179,7 @@ fn list_fails(stage: &mut Stage) -> StageResult {
     stage.helpers.fault(
         "ipset",
         &format!(
-            "failed() {{ echo x >>\"$notes/failed\"; echo 'Kernel error received: told to' >&2; exit 1; }}\n\
+            "failed() {{ echo x >>\"$notes/failed\"; echo 'Kernel error received: injected fault' >&2; exit 1; }}\n\
              if [ \"$1\" = list ] && [ \"$2\" = {set} ]; then failed; fi\n\
              if [ \"$1\" = list ] && [ -z \"$2\" ]; then \"$real\" list | sed '/^Name: {set}$/,$d'; failed; fi"
         ),

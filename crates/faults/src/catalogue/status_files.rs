@@ -42,7 +42,7 @@ fn status_files(stage: &mut Stage) -> StageResult {
     fs::write(directory.join(&first), &good[&first][..5])?;
     fs::write(directory.join("k8s shop%2Fgone eth0"), "{}")?;
     fs::write(directory.join(FOREIGN), "not an endpoint's")?;
-    stage.until("torn and stale files are put right", |_| {
+    stage.until("torn and stale files are repaired", |_| {
         let mut now = held(&directory);
         Ok(now.remove(FOREIGN).is_some() && now == good)
     })?;
@@ -52,12 +52,12 @@ fn status_files(stage: &mut Stage) -> StageResult {
 
     fs::remove_dir_all(&directory)?;
     fs::write(&directory, "in the way")?;
-    stage.until("what is in the way is named", |stage| Ok(stage.log().contains(WARNING)))?;
+    stage.until("the blocking file is logged", |stage| Ok(stage.log().contains(WARNING)))?;
     admit(stage, true)?;
     ensure(stage.is_ready(), || "the agent is not ready because of files".to_owned())?;
     fs::remove_file(&directory)?;
     stage.until("the files are back", |_| is_good(&directory))?;
-    stage.until("that is said", |stage| Ok(stage.log().contains(RESOLVED)))?;
+    stage.until("the resolution is logged", |stage| Ok(stage.log().contains(RESOLVED)))?;
     let warnings = stage.log().matches(WARNING).count();
     ensure(warnings == 1, || format!("it was said {warnings} times that files cannot be kept"))?;
     admit(stage, false)

@@ -21,7 +21,7 @@ impl Stage {
 
     fn everything_settled(&mut self) -> StageResult {
         let since = self.prober.now();
-        self.until("all packets fare as policy says", |stage| {
+        self.until("all packets get the verdicts of policy", |stage| {
             let settled = |expect| {
                 // Channels without an expectation are ignored.
                 let unsettled = stage.prober.unsettled(expect, since, |_| true);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_evaluate::{DecidedBy, Explanation, Layer, Packet, RuleOutcome, RuleStep, Step};
 use tortie_model::desired::{self, DesiredUpdate, TierPolicies};
 use tortie_model::{Direction, ProfileName, RuleAction};
-use tortie_rules::Verdict;
+use tortie_rules::PrefixVerdict;
 
 use super::policy_queries::{hit_of, tiers};
 use super::{Collector, policies};
@@ -53,7 +53,7 @@ impl Collector {
     pub(super) fn passed_before(&self, hit: &Hit, packet: &Packet, at_workload: bool) -> Vec<Arc<Hit>> {
         let steps = self.steps_to(hit, packet, at_workload, |tiers, _| may_pass_to(tiers, hit));
         let hits = steps.into_iter().flatten().filter_map(|step| hit_of(step, hit.direction));
-        hits.filter(|hit| hit.verdict == Verdict::Pass).map(Arc::new).collect()
+        hits.filter(|hit| hit.verdict == PrefixVerdict::Pass).map(Arc::new).collect()
     }
 
     /// Returns the evaluation steps of the endpoint that gave this decision, if `wanted` accepts

@@ -2,10 +2,10 @@
 //! policies.
 
 use tortie_analysis::trace::{HostStage, Link, Traffic};
-use tortie_evaluate::{DecidedBy, Layer, Packet, Ruling, Step, Verdict as Evaluated};
+use tortie_evaluate::{DecidedBy, Layer, Packet, Ruling, Step, Verdict};
 use tortie_model::desired::{HostEndpointState, TierPolicies};
 use tortie_model::{Direction, HostEndpointName, PolicyId, TierName, WorkloadEndpointId};
-use tortie_rules::Verdict;
+use tortie_rules::PrefixVerdict;
 
 use super::{Collector, policies};
 use crate::aggregate::Aggregate;
@@ -142,7 +142,7 @@ impl Collector {
                 let Some(verdict) = self.preview_host(&stages, direction, packet, policy) else { continue };
                 let known = verdicts.iter_mut().skip(first).find(|known| known.policy == *policy);
                 match known {
-                    Some(known) if verdict == Evaluated::Deny => known.verdict = verdict,
+                    Some(known) if verdict == Verdict::Deny => known.verdict = verdict,
                     Some(_) => {}
                     None => {
                         verdicts.push(StagedVerdict { policy: policy.clone(), direction, at_host: true, verdict });
@@ -160,14 +160,14 @@ impl Collector {
         direction: Direction,
         packet: &Packet,
         staged: &PolicyId,
-    ) -> Option<Evaluated> {
+    ) -> Option<Verdict> {
         for stage in stages {
             let answer = self.evaluator.preview_host(&stage.endpoint, stage.layer, direction, packet, staged).ok()?;
             if stage.ends(&answer) {
                 return Some(answer.verdict);
             }
         }
-        Some(Evaluated::Allow)
+        Some(Verdict::Allow)
     }
 
     /// Returns the layers of host endpoints of this node that evaluate a connection on its way in
@@ -267,9 +267,9 @@ pub(super) fn hit_of(step: Step, direction: Direction) -> Option<Hit> {
         _ => return None,
     };
     let verdict = match ruling {
-        Ruling::Allow => Verdict::Allow,
-        Ruling::Deny => Verdict::Deny,
-        Ruling::Pass => Verdict::Pass,
+        Ruling::Allow => PrefixVerdict::Allow,
+        Ruling::Deny => PrefixVerdict::Deny,
+        Ruling::Pass => PrefixVerdict::Pass,
         Ruling::Silent => return None,
     };
     Some(Hit { direction, verdict, decided_by })

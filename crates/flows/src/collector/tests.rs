@@ -119,12 +119,12 @@ fn with_host_endpoint(collector: &mut Collector, policies: &[PolicyId], forwarde
     collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
 }
 
-fn prefix(verdict: Verdict, direction: Direction) -> String {
-    let index = usize::from(verdict == Verdict::Deny);
+fn prefix(verdict: PrefixVerdict, direction: Direction) -> String {
+    let index = usize::from(verdict == PrefixVerdict::Deny);
     rule_prefix(verdict, OwnerKind::Policy, direction, index, "np/shop/db")
 }
 
-fn log(collector: &mut Collector, id: FlowId, verdict: Verdict, direction: Direction, ms: u64) {
+fn log(collector: &mut Collector, id: FlowId, verdict: PrefixVerdict, direction: Direction, ms: u64) {
     collector.on_packet(&LoggedPacket { id, length: 60, by: Decision::Prefix(&prefix(verdict, direction)) }, at(ms));
 }
 
@@ -171,10 +171,10 @@ fn stages(events: &[Event]) -> Vec<(Stage, bool)> {
 fn a_connection_is_reported_once_both_ends_have_decided() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 5432);
-    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, 0);
     assert_eq!(collector.take_events(at(100)), []);
     assert_eq!(collector.next_due(), Some(at(300)));
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 100);
     collector.on_new(&report(id, 1), at(100));
     let events = collector.take_events(at(300));
     assert_eq!(stages(&events), [(Stage::Started, true)]);
@@ -203,7 +203,7 @@ fn a_short_connection_is_reported_completely() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 5432);
     collector.on_new(&report(id, 0), at(0));
-    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, 0);
     collector.on_end(&report(id, 4), at(10));
     assert_eq!(stages(&collector.take_events(at(10))), [(Stage::Started, true), (Stage::Ended, true)]);
     assert_eq!(collector.take_events(at(1_000)), []);
@@ -214,13 +214,13 @@ fn a_denied_attempt_ends_when_it_is_not_tried_again() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
     for ms in [0, 1_000, 3_000] {
-        log(&mut collector, id, Verdict::Allow, Direction::Egress, ms);
-        log(&mut collector, id, Verdict::Deny, Direction::Ingress, ms);
+        log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, ms);
+        log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, ms);
     }
     let events = collector.take_events(at(3_300));
     assert_eq!(stages(&events), [(Stage::Started, false)]);
     assert_eq!((events[0].flow.attempts, events[0].attempts_since), (3, 3));
-    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 7_000);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, 7_000);
     assert_eq!(collector.take_events(at(66_999)), []);
     let events = collector.take_events(at(80_000));
     assert_eq!(stages(&events), [(Stage::Ended, false)]);
@@ -232,9 +232,9 @@ fn a_denied_attempt_ends_when_it_is_not_tried_again() {
 fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
-    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, 0);
     assert_eq!(stages(&collector.take_events(at(300))), [(Stage::Started, false)]);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 1_000);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 1_000);
     assert_eq!(stages(&collector.take_events(at(1_000))), [(Stage::Ended, false)]);
     let events = collector.take_events(at(1_300));
     assert_eq!(stages(&events), [(Stage::Started, true)]);
@@ -243,8 +243,8 @@ fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
 
     // A decision that changes before it is reported causes no end event.
     let mut collector = self::collector(&[]);
-    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 100);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 100);
     assert_eq!(stages(&collector.take_events(at(400))), [(Stage::Started, true)]);
 }
 
@@ -252,17 +252,17 @@ fn an_attempt_that_is_decided_about_otherwise_is_another_one() {
 fn a_connection_denied_at_its_source_loses_the_decision_of_its_destination() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
-    log(&mut collector, id, Verdict::Allow, Direction::Egress, 0);
-    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, 0);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, 0);
     assert_eq!(collector.take_events(at(300)).len(), 1);
-    log(&mut collector, id, Verdict::Deny, Direction::Egress, 1_000);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Egress, 1_000);
     let events = collector.take_events(at(1_300));
     assert_eq!(stages(&events), [(Stage::Ended, false), (Stage::Started, false)]);
     assert_eq!(events[0].flow.ingress.hits().count(), 1);
     assert!(events[1].flow.egress.denies() && events[1].flow.ingress.is_empty());
 
-    log(&mut collector, id, Verdict::Allow, Direction::Egress, 2_000);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, 2_000);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 2_000);
     let events = collector.take_events(at(2_300));
     assert_eq!(stages(&events), [(Stage::Ended, false), (Stage::Started, true)]);
     assert_eq!(events[1].flow.ingress.hits().count(), 1);
@@ -272,12 +272,12 @@ fn a_connection_denied_at_its_source_loses_the_decision_of_its_destination() {
 fn a_new_attempt_belongs_to_the_current_owners_of_its_addresses() {
     let mut collector = collector(&[]);
     let id = id(WEB, DB, 22);
-    log(&mut collector, id, Verdict::Deny, Direction::Egress, 0);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Egress, 0);
     assert_eq!(collector.take_events(at(300)).len(), 1);
     collector.on_update(&Update::WorkloadEndpoint(key("web"), None));
     let (update, _) = workload("other", WEB, &[]);
     collector.on_update(&update);
-    log(&mut collector, id, Verdict::Allow, Direction::Egress, 1_000);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Egress, 1_000);
     let events = collector.take_events(at(1_300));
     let names: Vec<&Name> = events.iter().map(|event| &event.flow.source.name).collect();
     assert_eq!(names, [&Name::Workload(key("web")), &Name::Workload(key("other"))]);
@@ -289,7 +289,7 @@ fn a_rule_that_a_workload_has_no_more_is_not_taken_for_a_host_endpoints() {
     let (_, without) = workload("db", DB, &[]);
     desire(&mut collector, &without);
     let id = id(WEB, DB, 22);
-    log(&mut collector, id, Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Deny, Direction::Ingress, 0);
     let events = collector.take_events(at(300));
     assert!(events[0].flow.host.is_empty() && events[0].flow.ingress.denies());
 }
@@ -348,7 +348,7 @@ fn connections_of_others_are_none_of_our_business() {
     collector.on_new(&report(id, 1), at(0));
     assert_eq!(collector.stats().connections, 1);
     assert_eq!(collector.take_events(at(1_000)), []);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 2_000);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 2_000);
     collector.on_end(&report(id, 1), at(3_000));
     let events = collector.take_events(at(3_000));
     assert_eq!(stages(&events), [(Stage::Ended, true)]);
@@ -362,13 +362,13 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
     with_host_endpoint(&mut collector, std::slice::from_ref(&db), &[]);
     // To the node itself.
     let own = id(AWAY, NODE, 22);
-    log(&mut collector, own, Verdict::Deny, Direction::Ingress, 0);
-    log(&mut collector, own, Verdict::Deny, Direction::Ingress, 100);
+    log(&mut collector, own, PrefixVerdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, own, PrefixVerdict::Deny, Direction::Ingress, 100);
     // Forwarded to a workload: both reporting ends are counted.
     let forwarded = id(AWAY, DB, 80);
-    let end_of_tier = tortie_rules::end_of_tier_prefix(Verdict::Pass, Direction::Ingress, &TierName::new("edge"));
+    let end_of_tier = tortie_rules::end_of_tier_prefix(PrefixVerdict::Pass, Direction::Ingress, &TierName::new("edge"));
     collector.on_packet(&LoggedPacket { id: forwarded, length: 60, by: Decision::Prefix(&end_of_tier) }, at(0));
-    log(&mut collector, forwarded, Verdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, forwarded, PrefixVerdict::Allow, Direction::Ingress, 0);
     collector.on_new(&report(forwarded, 3), at(10));
     let mut aggregator = Aggregator::new(at(0), 100);
     for event in collector.take_events(at(1_000)) {
@@ -394,7 +394,7 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
 
     // Groups of both kinds are bounded together.
     let mut bounded = Aggregator::new(at(0), 1);
-    log(&mut collector, forwarded, Verdict::Deny, Direction::Ingress, 2_000);
+    log(&mut collector, forwarded, PrefixVerdict::Deny, Direction::Ingress, 2_000);
     for event in collector.take_events(at(3_000)) {
         bounded.add(&event, |end| collector.describe(end));
     }
@@ -406,7 +406,7 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
 fn staged_policies_are_evaluated_as_if_they_were_in_force() {
     let mut collector = collector(&[RuleAction::Deny, RuleAction::Log]);
     let id = id(WEB, DB, 80);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 0);
     let events = collector.take_events(at(300));
     let staged: Vec<(String, Direction, bool)> = events[0]
         .flow
@@ -431,8 +431,8 @@ fn staged_policies_are_evaluated_as_if_they_were_in_force() {
 #[test]
 fn connections_beyond_the_limit_are_counted() {
     let mut collector = Collector { limits: Limits { connections: 1, rules: 10 }, ..collector(&[]) };
-    log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
-    log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id(WEB, DB, 1), PrefixVerdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, id(WEB, DB, 2), PrefixVerdict::Deny, Direction::Ingress, 0);
     assert_eq!((collector.stats().connections, collector.stats().no_room), (1, 1));
     // Rules are counted nevertheless.
     let hits: u64 = collector.rules().iter().map(|(_, totals)| totals.hits).sum();
@@ -448,7 +448,9 @@ fn packets_logged_by_decision_and_by_prefix_count_equally() {
         let mut collector = collector(&[]);
         let tier = TierName::new("default");
         let policy = policy_id(PolicyKind::NetworkPolicy, "db");
-        for (port, index, verdict) in [(1, 0, Verdict::Allow), (2, 1, Verdict::Deny), (2, 1, Verdict::Deny)] {
+        for (port, index, verdict) in
+            [(1, 0, PrefixVerdict::Allow), (2, 1, PrefixVerdict::Deny), (2, 1, PrefixVerdict::Deny)]
+        {
             let decided_by = DecidedBy::PolicyRule { tier: tier.clone(), policy: policy.clone(), index };
             let hit = Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by });
             if by_decision {
@@ -493,20 +495,20 @@ fn passing_rules_are_found_where_only_the_decision_is_logged() {
         let decided_by = DecidedBy::PolicyRule { tier: TierName::new(tier), policy: policy.clone(), index };
         Arc::new(Hit { direction: Direction::Ingress, verdict, decided_by })
     };
-    let allow = hit("default", &db, 0, Verdict::Allow);
+    let allow = hit("default", &db, 0, PrefixVerdict::Allow);
     let log = |collector: &mut Collector, hit: &Arc<Hit>, port| {
         let by = Decision::Hit(Some(hit));
         collector.on_packet(&LoggedPacket { id: id(WEB, DB, port), length: 60, by }, at(0));
         let events = collector.take_events(at(1000));
         events.iter().flat_map(|event| event.flow.ingress.hits().cloned()).collect::<Vec<_>>()
     };
-    let passed = hit("first", &admin, 1, Verdict::Pass);
+    let passed = hit("first", &admin, 1, PrefixVerdict::Pass);
     assert_eq!(log(&mut collector, &allow, 1), [(*passed).clone(), (*allow).clone()]);
     assert_eq!(log(&mut collector, &allow, 1), [], "the same once more");
     let hits: u64 = collector.rules().iter().filter(|(hit, _)| **hit == *passed).map(|(_, totals)| totals.hits).sum();
     assert_eq!(hits, 2);
     // Policies were different at the time of the decision.
-    let deny = hit("default", &db, 1, Verdict::Deny);
+    let deny = hit("default", &db, 1, PrefixVerdict::Deny);
     assert_eq!(log(&mut collector, &deny, 2), [(*deny).clone()]);
 }
 
@@ -514,10 +516,10 @@ fn passing_rules_are_found_where_only_the_decision_is_logged() {
 fn packets_of_a_removed_policy_are_still_attributed() {
     let mut collector = collector(&[]);
     let db = policy_id(PolicyKind::NetworkPolicy, "db");
-    log(&mut collector, id(WEB, DB, 1), Verdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, id(WEB, DB, 1), PrefixVerdict::Allow, Direction::Ingress, 0);
     desire(&mut collector, &DesiredUpdate::PolicyRemove(db));
     assert_eq!(collector.rules().iter().len(), 0);
-    log(&mut collector, id(WEB, DB, 2), Verdict::Deny, Direction::Ingress, 0);
+    log(&mut collector, id(WEB, DB, 2), PrefixVerdict::Deny, Direction::Ingress, 0);
     assert_eq!(collector.stats().unknown_rules, 0);
 }
 
@@ -527,7 +529,7 @@ fn long_names_are_known_by_their_hashes() {
     let name = "x".repeat(200);
     let long = policy_id(PolicyKind::NetworkPolicy, &name);
     desire(&mut collector, &DesiredUpdate::Policy(long.clone(), policy(&[RuleAction::Log, RuleAction::Deny])));
-    let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 1, &format!("np/shop/{name}"));
+    let prefix = rule_prefix(PrefixVerdict::Deny, OwnerKind::Policy, Direction::Ingress, 1, &format!("np/shop/{name}"));
     collector.on_packet(&LoggedPacket { id: id(WEB, DB, 1), length: 60, by: Decision::Prefix(&prefix) }, at(0));
     let (hit, _) = collector.rules().iter().next().unwrap();
     let tier = TierName::new("default");
@@ -554,7 +556,7 @@ fn services_are_named_by_where_a_connection_was_sent_to() {
         let sent_to = sent_to.map(|(to, port)| (address(to), Some(port)));
         let id = FlowId { packet, icmp_id: 0 };
         collector.on_new(&ConnectionReport { sent_to, ..report(id, 1) }, at(0));
-        log(collector, id, Verdict::Allow, Direction::Ingress, 0);
+        log(collector, id, PrefixVerdict::Allow, Direction::Ingress, 0);
         let events = collector.take_events(at(1_000));
         let service = events[0].flow.service.clone();
         service.map(|found| (found.service == name, found.name.to_string(), found.port))
@@ -625,7 +627,7 @@ proptest! {
             packets += 1;
             match step {
                 Step::Logged(port, denies, egress) => {
-                    let verdict = if denies { Verdict::Deny } else { Verdict::Allow };
+                    let verdict = if denies { PrefixVerdict::Deny } else { PrefixVerdict::Allow };
                     let direction = if egress { Direction::Egress } else { Direction::Ingress };
                     log(&mut collector, id(WEB, DB, port), verdict, direction, now);
                 }
@@ -663,7 +665,7 @@ fn icmp_requests_are_distinguished_by_their_id() {
     for icmp_id in [1, 2] {
         let payload = Payload::Icmp { icmp_type: 8, code: 0 };
         let packet = Packet::new(address(WEB), address(DB), 1, payload).unwrap();
-        log(&mut collector, FlowId { packet, icmp_id }, Verdict::Allow, Direction::Ingress, 0);
+        log(&mut collector, FlowId { packet, icmp_id }, PrefixVerdict::Allow, Direction::Ingress, 0);
     }
     assert_eq!(collector.take_events(at(300)).len(), 2);
 }
@@ -687,7 +689,7 @@ fn ends_have_the_labels_that_all_of_them_had_in_an_interval() {
     let count = |collector: &mut Collector, aggregator: &mut Aggregator, port, labels: &[(&str, &str)], ms| {
         collector.on_update(&made("web", labels, true));
         let id = FlowId { packet: Packet::tcp((address(WEB), port), (address(DB), 5432)).unwrap(), icmp_id: 0 };
-        log(collector, id, Verdict::Allow, Direction::Ingress, ms);
+        log(collector, id, PrefixVerdict::Allow, Direction::Ingress, ms);
         for event in collector.take_events(at(ms + 300)) {
             aggregator.add(&event, |end| collector.describe(end));
         }
@@ -712,7 +714,7 @@ fn a_pod_that_is_gone_is_counted_where_it_was() {
     let labels = [("app", "web")];
     collector.on_update(&made("web", &labels, true));
     let id = id(WEB, DB, 5432);
-    log(&mut collector, id, Verdict::Allow, Direction::Ingress, 0);
+    log(&mut collector, id, PrefixVerdict::Allow, Direction::Ingress, 0);
     collector.on_new(&report(id, 1), at(0));
     for event in collector.take_events(at(300)) {
         aggregator.add(&event, |end| collector.describe(end));

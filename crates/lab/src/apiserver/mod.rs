@@ -207,7 +207,7 @@ impl ApiServer {
 
     /// Accepts from now on only a token other than the one in the file.
     pub fn expire_token(&self) {
-        self.shared.lock().token = "not told to anybody".into();
+        self.shared.lock().token = "unknown to every client".into();
     }
 
     /// Adds a kind, as a `CustomResourceDefinition` does.

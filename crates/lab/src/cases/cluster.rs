@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::pods::{Place, Pod, Port, Protocol, node_name};
+use crate::pods::{LabHost, Pod, Port, Protocol, node_name};
 
 /// Labels of a Kubernetes object.
 pub type Labels = BTreeMap<String, String>;
@@ -51,8 +51,8 @@ pub struct ClusterPod {
 impl ClusterPod {
     /// Returns its place in a laboratory.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place::pod(&self.namespace, &self.name)
+    pub fn place(&self) -> LabHost {
+        LabHost::pod(&self.namespace, &self.name)
     }
 
     fn object(&self) -> Value {

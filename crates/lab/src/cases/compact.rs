@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr, num::ParseIntError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Cluster, ClusterPod, ContainerPort, LabelledNamespace, Labels, Verdict};
-use crate::pods::{Family, Flow, NotAPod, NotAProtocol, Place, Port, Protocol};
+use super::{Cluster, ClusterPod, ContainerPort, FlowVerdict, LabelledNamespace, Labels};
+use crate::pods::{Family, Flow, LabHost, NotAPod, NotAProtocol, Port, Protocol};
 
 /// Error in the content of a case.
 #[derive(Debug, thiserror::Error)]
@@ -97,13 +97,13 @@ impl Case {
 impl Step {
     fn expand(self, common: &Cluster) -> Result<super::Step, ContentError> {
         let cluster = self.cluster.map_or_else(|| common.clone(), CompactCluster::expand);
-        let place = |text: &String| -> Result<Place, ContentError> {
-            let place: Place = text.parse()?;
+        let place = |text: &String| -> Result<LabHost, ContentError> {
+            let place: LabHost = text.parse()?;
             let exists = cluster.pods.iter().any(|pod| pod.place() == place);
             exists.then_some(place).ok_or_else(|| ContentError::NoPod(text.clone()))
         };
         let flow =
-            |from: &Place, to: &Place, port| Flow { family: Family::V4, port, from: from.clone(), to: to.clone() };
+            |from: &LabHost, to: &LabHost, port| Flow { family: Family::V4, port, from: from.clone(), to: to.clone() };
         let pods = self.pods.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let mut expected = Vec::new();
         for (key, rows) in &self.matrix {
@@ -155,12 +155,12 @@ fn parse_port(text: &str) -> Result<Port, ContentError> {
 }
 
 /// Parses a character of a matrix; `None` for an untested flow.
-fn parse_verdict(sign: char) -> Result<Option<Verdict>, ContentError> {
+fn parse_verdict(sign: char) -> Result<Option<FlowVerdict>, ContentError> {
     match sign {
-        '.' => Ok(Some(Verdict { ingress: true, egress: true })),
-        'I' => Ok(Some(Verdict { ingress: false, egress: true })),
-        'E' => Ok(Some(Verdict { ingress: true, egress: false })),
-        'B' => Ok(Some(Verdict { ingress: false, egress: false })),
+        '.' => Ok(Some(FlowVerdict { ingress: true, egress: true })),
+        'I' => Ok(Some(FlowVerdict { ingress: false, egress: true })),
+        'E' => Ok(Some(FlowVerdict { ingress: true, egress: false })),
+        'B' => Ok(Some(FlowVerdict { ingress: false, egress: false })),
         '-' | ' ' => Ok(None),
         other => Err(ContentError::Sign(other)),
     }

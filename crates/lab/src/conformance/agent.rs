@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::flows::ReportedFlow;
 use crate::{
-    cases::{Cluster, Verdict},
+    cases::{Cluster, FlowVerdict},
     manifests::ManifestError,
     netns::{Namespace, NetnsError},
     pods::{Flow, NodeSide},
@@ -79,7 +79,7 @@ pub struct State<'a> {
     /// All policies in force; the canary's is the last.
     pub policies: &'a [Value],
     /// Expected verdict of each flow. Only test doubles may read it, not agents.
-    pub expected: &'a [(Flow, Verdict)],
+    pub expected: &'a [(Flow, FlowVerdict)],
 }
 
 impl State<'_> {

@@ -15,8 +15,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    cases::{Addressing, Cluster, ClusterPod, ContainerPort, LabelledNamespace, Verdict},
-    pods::{Family, Flow, Place, Port, Protocol},
+    cases::{Addressing, Cluster, ClusterPod, ContainerPort, FlowVerdict, LabelledNamespace},
+    pods::{Family, Flow, LabHost, Port, Protocol},
 };
 
 const NAMESPACE: &str = "canary";
@@ -127,13 +127,13 @@ impl Canary {
     }
 
     /// Returns the expected verdicts of the canary's flows in this turn.
-    pub(super) fn expected(&self) -> Vec<(Flow, Verdict)> {
+    pub(super) fn expected(&self) -> Vec<(Flow, FlowVerdict)> {
         let families: &[Family] = match self.addressing {
             Addressing::V4 => &[Family::V4],
             Addressing::V6 => &[Family::V6],
             Addressing::Dual => &[Family::V4, Family::V6],
         };
-        let verdict = |port| Verdict { ingress: port == self.open_port(), egress: true };
+        let verdict = |port| FlowVerdict { ingress: port == self.open_port(), egress: true };
         let of_family =
             |family| (0..self.nodes).flat_map(move |node| PORTS.map(|port| (flow(node, port, family), verdict(port))));
         families.iter().copied().flat_map(of_family).collect()
@@ -150,6 +150,6 @@ fn server(node: usize) -> String {
 }
 
 fn flow(node: usize, port: u16, family: Family) -> Flow {
-    let [from, to] = [Place::pod(NAMESPACE, "client"), Place::pod(NAMESPACE, &server(node))];
+    let [from, to] = [LabHost::pod(NAMESPACE, "client"), LabHost::pod(NAMESPACE, &server(node))];
     Flow { family, port: Port::tcp(port), from, to }
 }

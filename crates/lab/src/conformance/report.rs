@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::flows::FlowMismatch;
 use crate::{
-    cases::Verdict,
+    cases::FlowVerdict,
     pods::{Flow, FlowOutcome},
 };
 
@@ -14,7 +14,7 @@ pub struct Mismatch {
     /// The flow.
     pub flow: Flow,
     /// The expected verdict.
-    pub expected: Verdict,
+    pub expected: FlowVerdict,
     /// The measured outcome.
     pub measured: FlowOutcome,
 }

@@ -6,9 +6,9 @@ use std::{net::IpAddr, process::Command, time::Duration};
 use super::{Agent, AgentError, CommandAgent, NodeUnderTest, Options, Report, RunningAgent, State, run};
 use crate::program::ProgramError;
 use crate::{
-    cases::{Addressing, Verdict},
+    cases::{Addressing, FlowVerdict},
     kernel_test,
-    pods::{Flow, FlowOutcome, NodeSide, Place},
+    pods::{Flow, FlowOutcome, LabHost, NodeSide},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ struct RunningDouble {
 impl RunningAgent for RunningDouble {
     fn apply(&mut self, node: &NodeUnderTest<'_>, state: &State<'_>) -> Result<(), AgentError> {
         self.steps += 1;
-        let in_case = |(flow, _): &&(Flow, Verdict)| flow.to != Place::pod("canary", "server");
+        let in_case = |(flow, _): &&(Flow, FlowVerdict)| flow.to != LabHost::pod("canary", "server");
         let with = |allowed| state.expected.iter().filter(in_case).find(|(_, verdict)| verdict.allowed() == allowed);
         let spoilt = match self.fault {
             Fault::Leak => with(false),
@@ -59,7 +59,7 @@ impl RunningAgent for RunningDouble {
                 "*filter\n:FORWARD ACCEPT\n-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n".to_owned();
             for row in state.expected {
                 let blocked = row.1.allowed() == (Some(row) == spoilt);
-                let address = |place: &Place| -> Option<IpAddr> {
+                let address = |place: &LabHost| -> Option<IpAddr> {
                     let pod = state.cluster.pods.iter().find(|pod| pod.place() == *place)?;
                     pod.addresses.iter().copied().find(|address| address.is_ipv4() == v4)
                 };
@@ -181,7 +181,7 @@ kernel_test! {
         assert!(errors.len() > 3 && errors[3..].iter().all(|error| error.starts_with("given up")), "{errors:?}");
     }
 
-    #[ignore = "takes minutes; proves that the harness can carry every bundled case"]
+    #[ignore = "takes minutes; `cargo xtask test` runs a rotating part of these cases with the agent"]
     fn the_faithful_double_passes_every_bundled_case() {
         let report = report(Fault::None, "0/1", |options| options.workers = 4);
         assert!(report.passed(), "{report}");

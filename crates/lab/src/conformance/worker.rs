@@ -15,7 +15,7 @@ use super::{
     problems,
 };
 use crate::{
-    cases::{Case, Cluster, Step, Verdict},
+    cases::{Case, Cluster, FlowVerdict, Step},
     netns::NetnsError,
     pods::{Flow, FlowOutcome, Lab, LabOptions, Reachability, Timing, node_name},
 };
@@ -128,7 +128,7 @@ impl<'a> Worker<'a> {
         };
         site.canary.join(&mut cluster);
         site.canary.toggle();
-        let mut expected: Vec<(Flow, Verdict)> = step
+        let mut expected: Vec<(Flow, FlowVerdict)> = step
             .expected
             .iter()
             .filter(|(flow, _)| self.options.contested || !step.contested.contains(flow))
@@ -191,7 +191,7 @@ impl Site {
         &mut self,
         cluster: &Cluster,
         policies: &[serde_json::Value],
-        expected: &[(Flow, Verdict)],
+        expected: &[(Flow, FlowVerdict)],
     ) -> Result<(), AgentError> {
         let state = State { cluster, nodes: self.lab.nodes(), policies, expected };
         if let Some(tracer) = &mut self.tracer {
@@ -252,7 +252,7 @@ impl Site {
     }
 
     /// Waits until every agent reports flows, so that none is missed afterwards.
-    fn await_flows(&mut self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<(), StepError> {
+    fn await_flows(&mut self, expected: &[(Flow, FlowVerdict)], timing: &Timing) -> Result<(), StepError> {
         let deadline = Instant::now() + START_UP;
         let mut silent: Vec<usize> = (0..self.agents.len()).collect();
         while !silent.is_empty() {
@@ -289,7 +289,7 @@ impl Site {
     /// answered: it may never have left the pod.
     fn compare_flows(
         &mut self,
-        expected: &[(Flow, Verdict)],
+        expected: &[(Flow, FlowVerdict)],
         measured: &Reachability,
         patience: Duration,
         report: &mut StepReport,
@@ -360,7 +360,7 @@ impl Site {
     /// meanwhile.
     fn measure(
         &mut self,
-        expected: &[(Flow, Verdict)],
+        expected: &[(Flow, FlowVerdict)],
         patience: Duration,
         report: &mut StepReport,
     ) -> Result<Reachability, NetnsError> {
@@ -369,7 +369,7 @@ impl Site {
         while !compared.mismatches.is_empty() && start.elapsed() < patience && self.check().is_ok() {
             report.reprobes += 1;
             std::thread::sleep(Duration::from_millis(50));
-            let again: Vec<(Flow, Verdict)> =
+            let again: Vec<(Flow, FlowVerdict)> =
                 compared.mismatches.iter().map(|mismatch| (mismatch.flow.clone(), mismatch.expected)).collect();
             compared = self.compare(&again, &Timing::patient(Duration::from_millis(600)))?;
             if compared.mismatches.is_empty() {
@@ -381,10 +381,10 @@ impl Site {
         Ok(compared.measured)
     }
 
-    fn compare(&self, expected: &[(Flow, Verdict)], timing: &Timing) -> Result<Measurement, NetnsError> {
+    fn compare(&self, expected: &[(Flow, FlowVerdict)], timing: &Timing) -> Result<Measurement, NetnsError> {
         let flows: Vec<Flow> = expected.iter().map(|(flow, _)| flow.clone()).collect();
         let measured = self.lab.probe(&flows, timing)?;
-        let differs = |(flow, verdict): &(Flow, Verdict)| {
+        let differs = |(flow, verdict): &(Flow, FlowVerdict)| {
             (measured.reached(flow) != verdict.allowed()).then(|| Mismatch {
                 flow: flow.clone(),
                 expected: *verdict,

@@ -8,7 +8,7 @@ use tortie_model::{Cidr, Interner, NamedProtocol, Protocol as Named, Update, Wor
 use tortie_resources::manifest::{self, Format, Kind, Options, Outcome, Resource};
 
 use super::DemoError;
-use crate::pods::{self, Place, Port, Protocol};
+use crate::pods::{self, LabHost, Port, Protocol};
 
 /// Name of the demo's node.
 pub(super) const NODE: &str = "demo-node";
@@ -20,7 +20,7 @@ const EDIT: (&str, &str, &str) = ("policy-db.yaml", "role == 'api'", "role in {'
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
     /// Namespace and name.
-    pub(super) place: Place,
+    pub(super) place: LabHost,
     /// Addresses, IPv4 first.
     pub(super) addresses: Vec<IpAddr>,
     /// Served ports, each with its name.

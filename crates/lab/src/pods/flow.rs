@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Source or destination of packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum LabHost {
     /// A pod.
     Pod {
         /// Kubernetes namespace.
@@ -24,7 +24,7 @@ pub enum Place {
     Outside,
 }
 
-impl Place {
+impl LabHost {
     /// Returns the pod `namespace/name`.
     #[must_use]
     pub fn pod(namespace: &str, name: &str) -> Self {
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LabHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod { namespace, name } => write!(f, "{namespace}/{name}"),
@@ -47,7 +47,7 @@ impl fmt::Display for Place {
 #[error("{0:?} is not NAMESPACE/POD")]
 pub struct NotAPod(String);
 
-impl FromStr for Place {
+impl FromStr for LabHost {
     type Err = NotAPod;
 
     fn from_str(text: &str) -> Result<Self, NotAPod> {
@@ -157,9 +157,9 @@ pub struct Flow {
     /// The port of the destination.
     pub port: Port,
     /// The source.
-    pub from: Place,
+    pub from: LabHost,
     /// The destination.
-    pub to: Place,
+    pub to: LabHost,
 }
 
 impl fmt::Display for Flow {
@@ -246,10 +246,10 @@ impl FromIterator<(Flow, FlowOutcome)> for Reachability {
 /// Writes a table per family and port: a row per source, a column per destination.
 impl fmt::Display for Reachability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sources: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.from).collect();
-        let targets: BTreeSet<&Place> = self.outcomes.keys().map(|flow| &flow.to).collect();
+        let sources: BTreeSet<&LabHost> = self.outcomes.keys().map(|flow| &flow.from).collect();
+        let targets: BTreeSet<&LabHost> = self.outcomes.keys().map(|flow| &flow.to).collect();
         let tables: BTreeSet<(Family, Port)> = self.outcomes.keys().map(|flow| (flow.family, flow.port)).collect();
-        let width = |places: &BTreeSet<&Place>| places.iter().map(|place| place.to_string().len()).max().unwrap_or(0);
+        let width = |places: &BTreeSet<&LabHost>| places.iter().map(|place| place.to_string().len()).max().unwrap_or(0);
         let (left, column) = (width(&sources), width(&targets));
         writeln!(f, "rows: from, columns: to; . reached, X silent, R refused, ? wrong server, blank: not tried")?;
         for (family, port) in tables {

@@ -3,7 +3,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Family, Flow, FlowOutcome, Lab, LabOptions, Place, Pod, Port, Timing, interface_name};
+use super::{Family, Flow, FlowOutcome, Lab, LabHost, LabOptions, Pod, Port, Timing, interface_name};
 use crate::kernel_test;
 
 fn cluster(pods: u8) -> Vec<Pod> {
@@ -23,8 +23,8 @@ fn flow(from: &str, to: &str, port: Port, family: Family) -> Flow {
 
 #[test]
 fn interface_names_are_those_of_the_cni_plugin() {
-    assert_eq!(interface_name(&Place::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
-    assert_eq!(interface_name(&Place::Node), None);
+    assert_eq!(interface_name(&LabHost::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
+    assert_eq!(interface_name(&LabHost::Node), None);
 }
 
 kernel_test! {
@@ -107,16 +107,16 @@ kernel_test! {
 
     fn node_and_outside_can_send_and_receive() {
         let mut lab = Lab::new(&cluster(1), &LabOptions::default()).unwrap();
-        lab.serve(&Place::Node, &[Port::tcp(22)]).unwrap();
-        lab.serve(&Place::Outside, &[Port::udp(53)]).unwrap();
-        let pod = Place::pod("x", "p0");
+        lab.serve(&LabHost::Node, &[Port::tcp(22)]).unwrap();
+        lab.serve(&LabHost::Outside, &[Port::udp(53)]).unwrap();
+        let pod = LabHost::pod("x", "p0");
         let flows: Vec<Flow> = [Family::V4, Family::V6]
             .into_iter()
             .flat_map(|family| [
-                Flow { from: pod.clone(), to: Place::Node, port: Port::tcp(22), family },
-                Flow { from: pod.clone(), to: Place::Outside, port: Port::udp(53), family },
-                Flow { from: Place::Outside, to: pod.clone(), port: Port::sctp(80), family },
-                Flow { from: Place::Node, to: pod.clone(), port: Port::tcp(80), family },
+                Flow { from: pod.clone(), to: LabHost::Node, port: Port::tcp(22), family },
+                Flow { from: pod.clone(), to: LabHost::Outside, port: Port::udp(53), family },
+                Flow { from: LabHost::Outside, to: pod.clone(), port: Port::sctp(80), family },
+                Flow { from: LabHost::Node, to: pod.clone(), port: Port::tcp(80), family },
             ])
             .collect();
         let measured = lab.probe(&flows, &Timing::default()).unwrap();

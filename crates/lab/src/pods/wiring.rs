@@ -8,7 +8,7 @@ use std::{
 
 use sha1::{Digest, Sha1};
 
-use super::{NodeSide, Place, Pod};
+use super::{LabHost, NodeSide, Pod};
 use crate::netns::{Namespace, NetnsError};
 
 /// Last byte of the outside host's addresses.
@@ -31,12 +31,12 @@ const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfe
 /// places.
 ///
 /// ```
-/// use tortie_lab::pods::{Place, interface_name};
-/// assert_eq!(interface_name(&Place::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
+/// use tortie_lab::pods::{LabHost, interface_name};
+/// assert_eq!(interface_name(&LabHost::pod("default", "nginx")).as_deref(), Some("calic440f455693"));
 /// ```
 #[must_use]
-pub fn interface_name(place: &Place) -> Option<String> {
-    let Place::Pod { namespace, name } = place else {
+pub fn interface_name(place: &LabHost) -> Option<String> {
+    let LabHost::Pod { namespace, name } = place else {
         return None;
     };
     let digest = Sha1::digest(format!("{namespace}.{name}"));

@@ -90,7 +90,7 @@ impl Consumer {
         let mut keys = BTreeSet::new();
         for update in updates {
             let key = update.key();
-            assert!(keys.insert(key.clone()), "{key:?} is told twice at once");
+            assert!(keys.insert(key.clone()), "{key:?} is sent twice in one batch");
             if update.exists() {
                 self.state.insert(key, update);
             } else {

@@ -7,7 +7,7 @@ use tortie_classes::{Classes, Compiled};
 use tortie_ebpf::layout::{EndpointKind, EndpointRecord, MapKind, RootsRecord};
 use tortie_ebpf::{Assignment, Blocks, Cell, Tables};
 use tortie_evaluate::{Layer, Settings};
-use tortie_lab::pods::{Lab, Place, interface_name};
+use tortie_lab::pods::{Lab, LabHost, interface_name};
 use tortie_model::desired::{
     DesiredUpdate, HostEndpointState, Policy, RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };
@@ -52,7 +52,7 @@ pub(crate) struct Host {
 #[derive(Clone, Default)]
 pub(crate) struct Content {
     /// Pods, each with a policy. Other pods of the laboratory have no endpoint.
-    pub(crate) pods: Vec<(Place, Rulings)>,
+    pub(crate) pods: Vec<(LabHost, Rulings)>,
     /// Host endpoints by interface; `*` for all interfaces.
     pub(crate) hosts: BTreeMap<&'static str, Host>,
 }
@@ -61,7 +61,7 @@ fn rules(rules: &[Rule]) -> Rules {
     Rules::new(rules.into(), vec![RuleSets::default(); rules.len()].into()).unwrap()
 }
 
-fn workload_id(place: &Place) -> WorkloadEndpointId {
+fn workload_id(place: &LabHost) -> WorkloadEndpointId {
     WorkloadEndpointId { orchestrator: "k8s".into(), workload: place.to_string().into(), endpoint: "eth0".into() }
 }
 
@@ -189,7 +189,7 @@ impl Writer<'_> {
         slot
     }
 
-    fn pod(&mut self, place: &Place, compiled: &Compiled<'_>, tables: &mut Tables) {
+    fn pod(&mut self, place: &LabHost, compiled: &Compiled<'_>, tables: &mut Tables) {
         let base = 8 * self.endpoints;
         let id = workload_id(place);
         let group = |direction| compiled.workload_group(&id, direction);

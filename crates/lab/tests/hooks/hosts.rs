@@ -7,7 +7,7 @@ use std::time::Duration;
 use tortie_ebpf::hooks::HookSettings;
 use tortie_evaluate::{FailsafePort, Settings};
 use tortie_lab::kernel_test;
-use tortie_lab::pods::{Family, Lab, Place, Port};
+use tortie_lab::pods::{Family, Lab, LabHost, Port};
 use tortie_model::{Protocol, Rule, RuleAction};
 
 use crate::content::{Content, Host, Rulings, allow, allow_all, rule};
@@ -54,14 +54,14 @@ fn everything_of_pods() -> Content {
 
 fn serve(lab: &mut Lab) {
     let ports = [Port::tcp(22), Port::tcp(80), Port::tcp(81), Port::tcp(82), Port::udp(90), Port::udp(91)];
-    lab.serve(&Place::Node, &ports).unwrap();
+    lab.serve(&LabHost::Node, &ports).unwrap();
 }
 
 kernel_test! {
     fn a_host_endpoint_governs_its_interface_but_for_failsafe_ports() {
         let mut lab = lab();
         serve(&mut lab);
-        let (a, node, outside) = (place("a"), Place::Node, Place::Outside);
+        let (a, node, outside) = (place("a"), LabHost::Node, LabHost::Outside);
         for interface in ["eth0", "*"] {
             let normal = Rulings { ingress: vec![neighbours(), allow(Protocol::TCP, &[81])], egress: vec![neighbours(), allow(Protocol::TCP, &[80])] };
             let host = Host { normal: Some(normal), ..Host::default() };
@@ -85,7 +85,7 @@ kernel_test! {
     fn a_host_endpoint_without_policy_denies() {
         let mut lab = lab();
         serve(&mut lab);
-        let (a, node, outside) = (place("a"), Place::Node, Place::Outside);
+        let (a, node, outside) = (place("a"), LabHost::Node, LabHost::Outside);
         let _generation = attach_programs(&lab, "eth0", Host::default(), &HookSettings::default());
         check_of(&[Family::V4], &lab, &[
             (&outside, &node, Port::tcp(22), false),
@@ -96,7 +96,7 @@ kernel_test! {
 
     fn policy_of_forwarded_packets_governs_both_ways_through_the_host() {
         let lab = lab();
-        let (a, b, node, outside) = (place("a"), place("b"), Place::Node, Place::Outside);
+        let (a, b, node, outside) = (place("a"), place("b"), LabHost::Node, LabHost::Outside);
         for (interface, within) in [("eth0", true), ("*", false)] {
             let forward = Rulings {
                 ingress: vec![rule(RuleAction::Deny, Protocol::TCP, &[81]), allow_all()],
@@ -122,7 +122,7 @@ kernel_test! {
     fn pre_dnat_policy_sees_the_original_destination_and_is_final() {
         let mut lab = lab();
         serve(&mut lab);
-        let (a, node, outside) = (place("a"), Place::Node, Place::Outside);
+        let (a, node, outside) = (place("a"), LabHost::Node, LabHost::Outside);
         for family in ["ip", "ip6"] {
             lab.node()
                 .shell(&format!(
@@ -165,7 +165,7 @@ END"
     fn untracked_policy_decides_before_all_others() {
         let mut lab = lab();
         serve(&mut lab);
-        let (node, outside) = (Place::Node, Place::Outside);
+        let (node, outside) = (LabHost::Node, LabHost::Outside);
         let untracked = Rulings {
             ingress: vec![allow(Protocol::UDP, &[90]), rule(RuleAction::Deny, Protocol::TCP, &[80, 22])],
             egress: vec![rule(RuleAction::Deny, Protocol::TCP, &[80])],

@@ -10,14 +10,14 @@ mod workloads;
 
 use std::time::Duration;
 
-use tortie_lab::pods::{Family, Flow, FlowOutcome, Lab, Place, Port, Timing};
+use tortie_lab::pods::{Family, Flow, FlowOutcome, Lab, LabHost, Port, Timing};
 
 /// Tries flows in both families; exactly those with `true` must succeed.
-fn check(lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {
+fn check(lab: &Lab, expected: &[(&LabHost, &LabHost, Port, bool)]) {
     check_of(&[Family::V4, Family::V6], lab, expected);
 }
 
-fn check_of(families: &[Family], lab: &Lab, expected: &[(&Place, &Place, Port, bool)]) {
+fn check_of(families: &[Family], lab: &Lab, expected: &[(&LabHost, &LabHost, Port, bool)]) {
     let mut all: Vec<(Flow, bool)> = Vec::new();
     for (from, to, port, open) in expected {
         let flow = |family| Flow { from: (*from).clone(), to: (*to).clone(), port: *port, family };

@@ -10,7 +10,7 @@ use tortie_ebpf::layout::MapKind;
 use tortie_evaluate::{DecidedBy, EndpointToHost, FailsafePort, Settings};
 use tortie_lab::ethernet::FrameSender;
 use tortie_lab::kernel_test;
-use tortie_lab::pods::{Family, Flow, Lab, LabOptions, Place, Pod, Port};
+use tortie_lab::pods::{Family, Flow, Lab, LabHost, LabOptions, Pod, Port};
 use tortie_model::{Direction, Protocol, Rule, RuleAction};
 
 use crate::content::{Content, Rulings, allow, allow_all, rule};
@@ -27,15 +27,15 @@ fn pod(name: &str, last: u8) -> Pod {
     Pod::new("x", name, addresses.map(|address| address.parse().unwrap()), ports)
 }
 
-pub(crate) fn place(name: &str) -> Place {
-    Place::pod("x", name)
+pub(crate) fn place(name: &str) -> LabHost {
+    LabHost::pod("x", name)
 }
 
 /// Creates two pods with policy, and one without endpoint, on a node that is a server too.
 pub(crate) fn lab() -> Lab {
     let mut lab = Lab::new(&[pod("a", 10), pod("b", 11), pod("stray", 12)], &LabOptions::default()).unwrap();
-    lab.serve(&Place::Node, &[Port::tcp(22), Port::tcp(80), Port::udp(80)]).unwrap();
-    lab.serve(&Place::Outside, &[Port::tcp(22), Port::tcp(80), Port::udp(53)]).unwrap();
+    lab.serve(&LabHost::Node, &[Port::tcp(22), Port::tcp(80), Port::udp(80)]).unwrap();
+    lab.serve(&LabHost::Outside, &[Port::tcp(22), Port::tcp(80), Port::udp(53)]).unwrap();
     track(&lab);
     lab
 }
@@ -58,7 +58,7 @@ fn attach_programs(lab: &Lab, content: &Content, settings: &HookSettings) -> Gen
     generation
 }
 
-fn connect(lab: &Lab, from: &Place, to: &Place, family: Family) -> std::net::TcpStream {
+fn connect(lab: &Lab, from: &LabHost, to: &LabHost, family: Family) -> std::net::TcpStream {
     let flow = Flow { from: from.clone(), to: to.clone(), port: Port::tcp(80), family };
     let mut stream = lab.connect(&flow, LONG).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -101,7 +101,7 @@ kernel_test! {
     fn policy_of_workloads_is_in_force_in_both_directions() {
         let lab = lab();
         let (a, b, stray) = (place("a"), place("b"), place("stray"));
-        let (node, outside) = (Place::Node, Place::Outside);
+        let (node, outside) = (LabHost::Node, LabHost::Outside);
         let open = [
             (&a, &b, Port::tcp(80), true),
             (&a, &b, Port::tcp(81), true),
@@ -156,7 +156,7 @@ kernel_test! {
             content.pods[1].1.ingress = vec![];
             content.write(&lab, &generation);
             check(&lab, &[(&a, &b, Port::tcp(80), false)]);
-            assert!(echoes(&mut stream, LONG), "what is established stays");
+            assert!(echoes(&mut stream, LONG), "established connections stay");
             // Established connections of an interface without endpoint are dropped too.
             content.pods.remove(1);
             content.write(&lab, &generation);
@@ -166,7 +166,7 @@ kernel_test! {
 
     fn without_records_workloads_are_denied_and_the_host_keeps_connections_and_failsafe_ports() {
         let lab = lab();
-        let (a, b, node, outside) = (place("a"), place("b"), Place::Node, Place::Outside);
+        let (a, b, node, outside) = (place("a"), place("b"), LabHost::Node, LabHost::Outside);
         let tcp = |port| FailsafePort { protocol: Protocol::TCP, port, net: None };
         let udp = |port| FailsafePort { protocol: Protocol::UDP, port, net: None };
         let policy = Settings {
@@ -202,7 +202,7 @@ kernel_test! {
 
     fn endpoint_to_host_action_applies() {
         let lab = lab();
-        let (a, b, node) = (place("a"), place("b"), Place::Node);
+        let (a, b, node) = (place("a"), place("b"), LabHost::Node);
         for (endpoint_to_host, open) in
             [(EndpointToHost::Allow, true), (EndpointToHost::Undecided, true), (EndpointToHost::Deny, false)]
         {
@@ -268,7 +268,7 @@ kernel_test! {
 
     fn fragments_get_the_verdict_of_the_first() {
         let lab = lab();
-        let (outside, b) = (Place::Outside, place("b"));
+        let (outside, b) = (LabHost::Outside, place("b"));
         let generation = attach_programs(&lab, &content(), &HookSettings::default());
         let (from, to) = (lab.namespace(&outside).unwrap(), lab.namespace(&b).unwrap());
         for (any, address) in [("0.0.0.0:0", "192.168.1.11"), ("[::]:0", "[fd00:10::b]")] {
@@ -314,7 +314,7 @@ kernel_test! {
 
     fn rules_of_both_directions_are_counted_apart() {
         let lab = lab();
-        let (b, node, outside) = (place("b"), Place::Node, Place::Outside);
+        let (b, node, outside) = (place("b"), LabHost::Node, LabHost::Outside);
         let mut generation = Generation::load(&HookSettings::default());
         let tables = content().write(&lab, &generation);
         generation.attach(&lab, 0).unwrap();

@@ -9,7 +9,7 @@ use tortie_bpf::{NetfilterLink, NetfilterPosition, Program};
 use tortie_ebpf::hooks::{Attachment, LICENSE};
 use tortie_model::Family;
 
-use super::edge::{Place, PrioritySlot};
+use super::edge::{AttachPoint, PrioritySlot};
 use crate::error_context::with_context;
 use crate::netlink::bpf_rule::{self, RulePlace, RuleProgram};
 use crate::netlink::{NetlinkError, Nftables};
@@ -128,7 +128,7 @@ impl Attacher {
 
     /// Attaches a program of a generation. A program that is already attached in the same turn is
     /// reported as busy.
-    pub(super) fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
+    pub(super) fn attach(&mut self, place: AttachPoint, generation: u64, program: &Program) -> io::Result<LinuxLink> {
         let [even, odd] = place.hook.priorities();
         let priority = match PrioritySlot::of(generation) {
             PrioritySlot::Even => even,

@@ -11,14 +11,14 @@ use super::log::LogSource;
 
 /// Netfilter hook of an address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct AttachPoint {
     /// Hook of the program.
     pub hook: Hook,
     /// Address family of the packets.
     pub family: Family,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AttachPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.hook.name(), self.family.number())
     }
@@ -103,14 +103,14 @@ pub trait Edge: fmt::Debug + Send {
     ///
     /// # Errors
     /// The error of the kernel.
-    fn load(&mut self, place: Place, maps: &[(MapKind, Self::Map)]) -> io::Result<Self::Program>;
+    fn load(&mut self, place: AttachPoint, maps: &[(MapKind, Self::Map)]) -> io::Result<Self::Program>;
 
     /// Attaches a program of a generation whose folder exists.
     ///
     /// # Errors
     /// [`io::ErrorKind::ResourceBusy`] if a program of this turn is attached there; otherwise the
     /// error of the kernel.
-    fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link>;
+    fn attach(&mut self, place: AttachPoint, generation: u64, program: &Self::Program) -> io::Result<Self::Link>;
 
     /// Returns a number that changes whenever any process may have detached a program; `None` if
     /// programs need not be watched.
@@ -124,7 +124,7 @@ pub trait Edge: fmt::Debug + Send {
     ///
     /// # Errors
     /// The error of the kernel.
-    fn made_of(&mut self, places: &[Place]) -> io::Result<String>;
+    fn made_of(&mut self, places: &[AttachPoint]) -> io::Result<String>;
 
     /// Pins a map, a program or a text under this name in a folder, so that it outlives the
     /// process. The folder is created if missing; an existing object of that name is replaced.

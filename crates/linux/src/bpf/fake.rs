@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tortie_ebpf::layout::MapKind;
 
-use super::edge::{Edge, Pinned, Place, PrioritySlot, generation_of};
+use super::edge::{AttachPoint, Edge, Pinned, PrioritySlot, generation_of};
 use super::log::LogSource;
 
 /// State that survives a process.
@@ -27,7 +27,7 @@ pub(super) struct FakeState {
     /// The step before which the process ended.
     pub(super) ended_at: Option<usize>,
     /// Places at which a program has been attached since its generation became complete.
-    guarded: BTreeSet<Place>,
+    guarded: BTreeSet<AttachPoint>,
     /// Places at which, after some step, no program or one with incomplete maps was attached.
     pub(super) open: Vec<String>,
     pub(super) tracks: bool,
@@ -49,7 +49,7 @@ enum Pin {
 
 #[derive(Debug)]
 struct FakeLink {
-    place: Place,
+    place: AttachPoint,
     generation: u64,
     maps: Vec<(MapKind, u32)>,
     process: Weak<()>,
@@ -63,13 +63,13 @@ impl FakeState {
     }
 
     /// Returns the number of programs attached at a place.
-    pub(super) fn attached(&self, place: Place) -> usize {
+    pub(super) fn attached(&self, place: AttachPoint) -> usize {
         let links = self.links.iter().filter(|(id, link)| link.place == place && self.is_attached(**id, link));
         links.count()
     }
 
     /// Returns the [`version`](Self::version) that each attached program of a place enforces.
-    pub(super) fn enforced(&self, place: Place) -> Vec<Option<u32>> {
+    pub(super) fn enforced(&self, place: AttachPoint) -> Vec<Option<u32>> {
         let links = self.links.iter().filter(|(id, link)| link.place == place && self.is_attached(**id, link));
         links.map(|(_, link)| self.version(&link.maps)).collect()
     }
@@ -87,7 +87,7 @@ impl FakeState {
     }
 
     fn check_protection(&mut self) {
-        let places: BTreeSet<Place> = self.links.values().map(|link| link.place).collect();
+        let places: BTreeSet<AttachPoint> = self.links.values().map(|link| link.place).collect();
         for place in places {
             let enforced = self.enforced(place);
             if self.guarded.contains(&place) && enforced.is_empty() {
@@ -100,7 +100,7 @@ impl FakeState {
     }
 
     /// Detaches a program, as another process.
-    pub(super) fn detach(&mut self, place: Place) {
+    pub(super) fn detach(&mut self, place: AttachPoint) {
         self.changes += 1;
         self.links.values_mut().filter(|link| link.place == place).for_each(|link| link.is_detached = true);
         self.guarded.remove(&place);
@@ -233,7 +233,7 @@ impl Edge for FakeEdge {
         })
     }
 
-    fn load(&mut self, _: Place, maps: &[(MapKind, u32)]) -> io::Result<Self::Program> {
+    fn load(&mut self, _: AttachPoint, maps: &[(MapKind, u32)]) -> io::Result<Self::Program> {
         self.step(|_, _| Ok(maps.to_vec()))
     }
 
@@ -241,7 +241,7 @@ impl Edge for FakeEdge {
         self.step(|held, _| Ok(held.by_rules.then_some(held.changes)))
     }
 
-    fn attach(&mut self, place: Place, generation: u64, program: &Self::Program) -> io::Result<Self::Link> {
+    fn attach(&mut self, place: AttachPoint, generation: u64, program: &Self::Program) -> io::Result<Self::Link> {
         self.step(|held, _| {
             let at = |link: &FakeLink| (link.place, PrioritySlot::of(link.generation));
             let is_taken = held
@@ -260,7 +260,7 @@ impl Edge for FakeEdge {
         })
     }
 
-    fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
+    fn made_of(&mut self, places: &[AttachPoint]) -> io::Result<String> {
         let made_of = format!("layout {}, {} programs {}", self.layout_version, places.len(), self.settings);
         self.step(|_, _| Ok(made_of))
     }

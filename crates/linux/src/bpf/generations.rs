@@ -17,7 +17,7 @@ use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
 use tortie_ebpf::{AdoptError, Write};
 use tortie_model::{Family, with_causes};
 
-use super::edge::{Edge, Pinned, Place};
+use super::edge::{AttachPoint, Edge, Pinned};
 use super::log::LogSource;
 
 const UNFINISHED: &str = "-new";
@@ -126,7 +126,7 @@ struct Generation<E: Edge> {
 
 #[derive(Debug)]
 struct Attached<E: Edge> {
-    place: Place,
+    place: AttachPoint,
     program: E::Program,
     link: E::Link,
 }
@@ -253,8 +253,8 @@ impl<E: Edge> Generations<E> {
         Ok(Some(generation))
     }
 
-    fn places(&self) -> Vec<Place> {
-        self.families.iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family: *family })).collect()
+    fn places(&self) -> Vec<AttachPoint> {
+        self.families.iter().flat_map(|family| Hook::ALL.map(|hook| AttachPoint { hook, family: *family })).collect()
     }
 
     /// Reports whether the maps in use had the desired contents after the last attempt.
@@ -307,7 +307,7 @@ impl<E: Edge> Generations<E> {
         if self.current.is_none() {
             return Ok(Repairs::default());
         }
-        let changes = self.edge.changes().map_err(failed("asking what has been changed"))?;
+        let changes = self.edge.changes().map_err(failed("reading changes by other processes"))?;
         if changes == self.changes {
             return Ok(Repairs::default());
         }
@@ -424,13 +424,16 @@ impl<E: Edge> Generation<E> {
         let mut maps = Vec::new();
         for (kind, entries) in &entries {
             let map = edge.create_map(*kind, *entries);
-            maps.push((*kind, map.map_err(failed(format!("making the map {} of {entries} values", kind.name())))?));
+            maps.push((
+                *kind,
+                map.map_err(failed(format!("creating the map {} with {entries} entries", kind.name())))?,
+            ));
         }
         Ok(Self { number, maps, entries, attached: Vec::new(), made_of: String::new() })
     }
 
     /// Attaches the programs, and pins all objects.
-    fn pin_objects(&mut self, edge: &mut E, places: &[Place], folder: &str) -> Result<(), EdgeError> {
+    fn pin_objects(&mut self, edge: &mut E, places: &[AttachPoint], folder: &str) -> Result<(), EdgeError> {
         self.made_of = edge.made_of(places).map_err(failed("making programs"))?;
         // Pinned first, since a generation without a folder could not be recognized as incomplete.
         edge.pin_object(folder, MADE_OF, Pinned::Text(&self.made_of)).map_err(failed(format!("pinning {MADE_OF}")))?;
@@ -467,7 +470,7 @@ impl<E: Edge> Generation<E> {
         Ok(())
     }
 
-    fn attach(&mut self, edge: &mut E, place: Place, folder: &str) -> Result<(), EdgeError> {
+    fn attach(&mut self, edge: &mut E, place: AttachPoint, folder: &str) -> Result<(), EdgeError> {
         let program = edge.load(place, &self.maps).map_err(failed(format!("loading the program {place}")))?;
         let link = edge.attach(place, self.number, &program);
         let link = link.map_err(failed(format!("attaching the program {place}")))?;
@@ -481,7 +484,7 @@ fn map_name(kind: MapKind) -> String {
     format!("map-{}", kind.name())
 }
 
-fn program_name(place: Place) -> String {
+fn program_name(place: AttachPoint) -> String {
     format!("program-{place}")
 }
 

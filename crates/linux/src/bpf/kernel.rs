@@ -20,7 +20,7 @@ use tortie_ebpf::layout::{self, MapKind};
 use tortie_ebpf::{Btf, MapSizes};
 
 use super::attach::{self, Attacher, LinuxLink};
-use super::edge::{Edge, Pinned, Place, generation_of};
+use super::edge::{AttachPoint, Edge, Pinned, generation_of};
 use super::log::LogSource;
 use crate::error_context::with_context;
 use crate::netlink::tracking;
@@ -101,7 +101,7 @@ impl LinuxEdge {
     }
 
     /// Returns the program of a place for maps of these sizes.
-    fn program(&mut self, place: Place, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
+    fn program(&mut self, place: AttachPoint, sizes: &MapSizes) -> io::Result<tortie_ebpf::Program> {
         if self.layout.is_none() {
             self.layout = Some(read_layout(self.attacher.attachment()?)?);
         }
@@ -255,7 +255,7 @@ impl Edge for LinuxEdge {
         }
     }
 
-    fn load(&mut self, place: Place, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
+    fn load(&mut self, place: AttachPoint, maps: &[(MapKind, LinuxMap)]) -> io::Result<Program> {
         let entries = |of: MapKind| {
             let found = maps.iter().find_map(|(kind, map)| match map {
                 LinuxMap::Shared(map) if *kind == of => Some(map.info().entries),
@@ -278,7 +278,7 @@ impl Edge for LinuxEdge {
         self.attacher.load(&name, &bytes)
     }
 
-    fn attach(&mut self, place: Place, generation: u64, program: &Program) -> io::Result<LinuxLink> {
+    fn attach(&mut self, place: AttachPoint, generation: u64, program: &Program) -> io::Result<LinuxLink> {
         self.attacher.attach(place, generation, program)
     }
 
@@ -286,7 +286,7 @@ impl Edge for LinuxEdge {
         self.attacher.changes()
     }
 
-    fn made_of(&mut self, places: &[Place]) -> io::Result<String> {
+    fn made_of(&mut self, places: &[AttachPoint]) -> io::Result<String> {
         let mut sha = Sha256::new();
         for place in places {
             // Left out: the descriptors of the maps, which differ each time, and their sizes, which

@@ -396,8 +396,8 @@ impl<'a> NodeContents<'a> {
             let id = DecisionId::from_number(number);
             let (verdict, by) = self.node.decided(id);
             let verdict = match verdict {
-                Verdict::Allow => tortie_rules::Verdict::Allow,
-                Verdict::Deny => tortie_rules::Verdict::Deny,
+                Verdict::Allow => tortie_rules::PrefixVerdict::Allow,
+                Verdict::Deny => tortie_rules::PrefixVerdict::Deny,
                 // The next step of the evaluation decides.
                 Verdict::Undecided => return (id, None),
             };

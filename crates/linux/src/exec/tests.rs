@@ -153,7 +153,7 @@ fn a_stop_ends_running_programs_and_starts_none() {
     fs::remove_file(&quiet).unwrap();
     let results = running.join().unwrap();
     assert!(matches!(results[0], Err(ExecError::Stopping { .. })), "{results:?}");
-    assert_eq!(results[1].as_ref().unwrap().stdout, b"done\n", "what ends by itself has the time to");
+    assert_eq!(results[1].as_ref().unwrap().stdout, b"done\n", "commands have time to end by themselves");
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     assert_gone(&written(&pids));
     let marker = folder.path().join("marker");

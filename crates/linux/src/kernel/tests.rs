@@ -60,7 +60,7 @@ fn no_limit_is_shorter_than_the_wait_for_the_lock() {
 }
 
 #[test]
-fn when_the_program_is_to_end_nothing_takes_time() {
+fn sleeps_and_commands_end_at_once_after_a_stop() {
     let stop = Stop::new().unwrap();
     let mut kernel = kernel().with_runner(Runner::new(stop.clone()));
     assert!(!kernel.is_stopping());

@@ -105,7 +105,7 @@ pub(crate) fn lacking(timeout: Duration, program: RuleProgram) -> Result<Option<
     messages.push((NFT_MSG_DELTABLE, 0, table_message(place.family, u64::MAX)));
     match socket.transaction(&messages, SUBJECT) {
         Ok(()) => Ok(None),
-        Err(error) if error.is_nothing_of_nftables() => Ok(Some(with_causes(&error))),
+        Err(error) if error.is_absent_in_nftables() => Ok(Some(with_causes(&error))),
         Err(error) => Err(error),
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn tables(timeout: Duration) -> Result<Vec<u64>, NetlinkError> {
         });
         match found {
             Ok(found) => numbers.extend(found),
-            Err(error) if error.is_nothing_of_nftables() => {}
+            Err(error) if error.is_absent_in_nftables() => {}
             Err(error) => return Err(error),
         }
     }
@@ -142,7 +142,7 @@ pub(crate) fn detach(timeout: Duration, table: u64) -> Result<(), NetlinkError> 
     let Some(mut socket) = Socket::open_netfilter_if_there(timeout)? else { return Ok(()) };
     for family in Family::ALL {
         match socket.transaction(&[(NFT_MSG_DELTABLE, 0, table_message(family, table))], SUBJECT) {
-            Err(error) if !error.is_nothing_of_nftables() => return Err(error),
+            Err(error) if !error.is_absent_in_nftables() => return Err(error),
             _ => {}
         }
     }

@@ -80,7 +80,7 @@ impl NetlinkError {
 
     /// Reports whether the requested nftables object is missing, or the kernel has no nftables.
     #[must_use]
-    pub(super) const fn is_nothing_of_nftables(&self) -> bool {
+    pub(super) const fn is_absent_in_nftables(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::INVAL))
     }
 

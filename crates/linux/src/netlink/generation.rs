@@ -134,7 +134,7 @@ impl Nftables {
         match outcome.map(|refused| refused.into_iter().next()) {
             Ok(None) => Ok(true),
             // Without nftables there is no such table.
-            Ok(Some((_, error))) | Err(error) if error.is_nothing_of_nftables() => Ok(false),
+            Ok(Some((_, error))) | Err(error) if error.is_absent_in_nftables() => Ok(false),
             Ok(Some((_, error))) | Err(error) => Err(error),
         }
     }

@@ -116,10 +116,10 @@ fn list_traffic() {
     }
 }
 
-/// Run with `cargo test --release -p tortie-linux --lib -- --ignored --nocapture
+/// Run with `cargo test --profile bench -p tortie-linux --lib -- --ignored --nocapture
 /// cost_of_flow_log_reads`.
 #[test]
-#[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert what is read"]
+#[ignore = "prints times that only an optimized build on a quiet machine has; tests of the same code assert the results"]
 fn cost_of_flow_log_reads() {
     let namespace = Namespace::new().unwrap();
     namespace.sysctl(&[("netfilter/nf_conntrack_acct".to_owned(), "1")]).unwrap();

@@ -25,7 +25,7 @@ use super::waiting::{Read, read_waiting};
 use super::wire::family_number;
 
 pub use filter::{Filter, Transport};
-pub use message::{Event, NFPROTO_INET, TraceMessage, Verdict};
+pub use message::{Event, NFPROTO_INET, TraceMessage, TraceVerdict};
 pub use rules::Chain;
 
 const NFT_MSG_TRACE: u16 = SUBSYSTEM | 17;

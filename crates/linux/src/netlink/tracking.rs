@@ -62,7 +62,7 @@ pub fn leave_connections(timeout: Duration) -> Result<bool, NetlinkError> {
     match socket.transaction(&[(NFT_MSG_DELTABLE, 0, message(&[text(NFTA_TABLE_NAME, TABLE)]))], SUBJECT) {
         Ok(()) => Ok(true),
         // Without nftables there is no such table.
-        Err(error) if error.is_nothing_of_nftables() => Ok(false),
+        Err(error) if error.is_absent_in_nftables() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -127,10 +127,10 @@ fn selectors_are_found_by_their_text() {
     assert_eq!(interner.selectors().parse("app=='web'").unwrap().text(), "app=='web'", "as it was written");
     assert_eq!(interner.selectors().len(), 3, "two selectors and a name");
     assert_eq!(interner.selectors().parse("app ==").unwrap_err(), Selector::parse("app ==").unwrap_err());
-    assert_eq!(interner.len(), 3, "what is no selector is not kept");
+    assert_eq!(interner.len(), 3, "invalid selectors are not kept");
     for n in 0..10_000 {
         interner.selectors().parse(&format!("app == '{n}'")).unwrap();
     }
-    assert!(interner.len() <= 513, "those without use are forgotten: {}", interner.len());
+    assert!(interner.len() <= 513, "unused selectors are dropped: {}", interner.len());
     drop(first);
 }

@@ -11,7 +11,7 @@ use tortie_netfilter::{
 };
 
 use super::{
-    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
 };
 use crate::names::{LayeredName, SetName};
 use crate::text::{Context, NFLOG_SIZE, log_prefix, within_limit};
@@ -60,7 +60,7 @@ pub fn compile(rule: &Rule, context: &Context<'_>) -> Result<Vec<Expression>, Un
     }
     match &rule.action {
         Some(action) => compiler.action(action, context)?,
-        None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(Verdict::Continue)),
+        None if rule.matches.is_empty() => compiler.out.push(Expression::Verdict(RuleVerdict::Continue)),
         None => {}
     }
     Ok(compiler.out)
@@ -352,11 +352,11 @@ impl Compiler {
     fn statement(&mut self, action: &Action, context: &Context<'_>) -> Result<(), Unsupported> {
         let chain = |name| LayeredName::new(context.layer, context.names.get(name)).as_str().into();
         match action {
-            Action::Jump(to) => self.verdict(Verdict::Jump(chain(to))),
-            Action::Goto(to) => self.verdict(Verdict::Goto(chain(to))),
-            Action::Return => self.verdict(Verdict::Return),
-            Action::Accept => self.verdict(Verdict::Accept),
-            Action::Drop => self.verdict(Verdict::Drop),
+            Action::Jump(to) => self.verdict(RuleVerdict::Jump(chain(to))),
+            Action::Goto(to) => self.verdict(RuleVerdict::Goto(chain(to))),
+            Action::Return => self.verdict(RuleVerdict::Return),
+            Action::Accept => self.verdict(RuleVerdict::Accept),
+            Action::Drop => self.verdict(RuleVerdict::Drop),
             Action::Dispatch { by, map } => self.dispatch(*by, *map, context),
             Action::Several(actions) => return actions.iter().try_for_each(|action| self.statement(action, context)),
             Action::Include(_) => return Err(Unsupported::NotLaidOut),
@@ -389,7 +389,7 @@ impl Compiler {
             }
             Action::DropAboveRate(limit) => {
                 self.rate(limit.rate(), limit.burst(), true);
-                self.verdict(Verdict::Drop);
+                self.verdict(RuleVerdict::Drop);
             }
             Action::RejectConnectionsAbove(count) => {
                 self.out.push(Expression::ConnectionsAbove { count: *count });
@@ -400,7 +400,7 @@ impl Compiler {
         Ok(())
     }
 
-    fn verdict(&mut self, verdict: Verdict) {
+    fn verdict(&mut self, verdict: RuleVerdict) {
         self.out.push(Expression::Verdict(verdict));
     }
 

@@ -10,7 +10,7 @@ use super::constants::{
     masq, meta, nat, offload, payload, range, reject,
 };
 use super::{
-    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
 };
 use crate::attribute::{Attribute, attributes, find};
 
@@ -254,16 +254,16 @@ fn nat_ports(data: &Data<'_>, first: u16, last: u16) -> Option<(Register, Regist
 }
 
 /// A verdict, in a rule or a map.
-pub(crate) fn verdict(data: &[u8]) -> Option<Verdict> {
+pub(crate) fn verdict(data: &[u8]) -> Option<RuleVerdict> {
     let code = i32::from_be_bytes(find(data, VERDICT_CODE)?.value.try_into().ok()?);
     let chain = || find(data, VERDICT_CHAIN)?.text().map(Arc::from);
     Some(match code {
-        CODE_ACCEPT => Verdict::Accept,
-        CODE_DROP => Verdict::Drop,
-        CODE_CONTINUE => Verdict::Continue,
-        CODE_RETURN => Verdict::Return,
-        CODE_JUMP => Verdict::Jump(chain()?),
-        CODE_GOTO => Verdict::Goto(chain()?),
+        CODE_ACCEPT => RuleVerdict::Accept,
+        CODE_DROP => RuleVerdict::Drop,
+        CODE_CONTINUE => RuleVerdict::Continue,
+        CODE_RETURN => RuleVerdict::Return,
+        CODE_JUMP => RuleVerdict::Jump(chain()?),
+        CODE_GOTO => RuleVerdict::Goto(chain()?),
         _ => return None,
     })
 }

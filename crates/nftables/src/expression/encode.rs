@@ -6,7 +6,7 @@ use super::constants::{
     log, lookup, masq, meta, nat, offload, payload, range, reject,
 };
 use super::{
-    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, SetReference, Verdict,
+    Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
 };
 use crate::attribute::Writer;
 
@@ -257,14 +257,14 @@ pub(crate) fn value(kind: u16, bytes: &Bytes, out: &mut Writer) {
 }
 
 /// The data of a verdict, in a rule or a map.
-pub(crate) fn write_verdict(verdict: &Verdict, out: &mut Writer) {
+pub(crate) fn write_verdict(verdict: &RuleVerdict, out: &mut Writer) {
     let (code, chain) = match verdict {
-        Verdict::Accept => (CODE_ACCEPT, None),
-        Verdict::Drop => (CODE_DROP, None),
-        Verdict::Continue => (CODE_CONTINUE, None),
-        Verdict::Return => (CODE_RETURN, None),
-        Verdict::Jump(chain) => (CODE_JUMP, Some(chain)),
-        Verdict::Goto(chain) => (CODE_GOTO, Some(chain)),
+        RuleVerdict::Accept => (CODE_ACCEPT, None),
+        RuleVerdict::Drop => (CODE_DROP, None),
+        RuleVerdict::Continue => (CODE_CONTINUE, None),
+        RuleVerdict::Return => (CODE_RETURN, None),
+        RuleVerdict::Jump(chain) => (CODE_JUMP, Some(chain)),
+        RuleVerdict::Goto(chain) => (CODE_GOTO, Some(chain)),
     };
     out.nested(DATA_VERDICT, |out| {
         out.bytes(VERDICT_CODE, &code.to_be_bytes());

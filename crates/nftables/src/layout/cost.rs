@@ -35,7 +35,7 @@ impl Meter {
         self.room.saturating_sub(self.spent)
     }
 
-    /// Charges so many things of this size.
+    /// Charges `count` items of `bytes` bytes each.
     pub(super) fn spend(&mut self, count: usize, bytes: usize) -> Result<(), OverBudget> {
         self.spent = self.spent.saturating_add(count.saturating_mul(bytes));
         if self.spent > self.room { Err(OverBudget) } else { Ok(()) }

@@ -10,7 +10,7 @@ use super::observed::{self, Observed};
 use super::sets::{ChangedMembers, DesiredSet};
 use super::{Table, VerdictMap};
 use crate::digest::Digest;
-use crate::expression::Verdict;
+use crate::expression::RuleVerdict;
 use crate::names::{LayeredName, SetName};
 use crate::set::{Key, SetKind, element, map_key, map_key_bytes};
 use crate::transaction::{Command, FLOW_TABLE, ProgramRule, Transaction};
@@ -191,7 +191,7 @@ impl Table {
             if known.is_none() {
                 parts.new_maps.push(Command::AddMap { map: name.clone(), kind: *kind });
             }
-            let (had, wanted): (BTreeMap<MapKey, &Verdict>, BTreeMap<MapKey, Verdict>) = match keys {
+            let (had, wanted): (BTreeMap<MapKey, &RuleVerdict>, BTreeMap<MapKey, RuleVerdict>) = match keys {
                 Some(keys) => {
                     let had = |key: &MapKey| Some((*key, known?.verdicts.get(&map_key_bytes(*key))?));
                     let wanted = |key: &MapKey| Some((*key, self.verdict(layer, *members.get(key)?)));
@@ -203,15 +203,15 @@ impl Table {
                     (had.filter_map(|(key, verdict)| Some((map_key(*kind, key)?, verdict))).collect(), wanted.collect())
                 }
             };
-            let differs = |(key, verdict): &(&MapKey, &Verdict), other: Option<&Verdict>| {
+            let differs = |(key, verdict): &(&MapKey, &RuleVerdict), other: Option<&RuleVerdict>| {
                 other != Some(*verdict) && (**key).kind() == *kind
             };
-            let lost: Vec<(MapKey, Verdict)> = had
+            let lost: Vec<(MapKey, RuleVerdict)> = had
                 .iter()
                 .filter(|(key, verdict)| differs(&(key, verdict), wanted.get(key)))
                 .map(|(key, verdict)| (*key, (*verdict).clone()))
                 .collect();
-            let new: Vec<(MapKey, Verdict)> = wanted
+            let new: Vec<(MapKey, RuleVerdict)> = wanted
                 .iter()
                 .filter(|(key, verdict)| differs(&(key, verdict), had.get(key).copied()))
                 .map(|(key, verdict)| (*key, verdict.clone()))
@@ -227,12 +227,12 @@ impl Table {
         }
     }
 
-    fn verdict(&self, layer: Layer, verdict: MapVerdict) -> Verdict {
+    fn verdict(&self, layer: Layer, verdict: MapVerdict) -> RuleVerdict {
         let name = |chain| self.layered(layer, chain).as_str().into();
         match verdict {
-            MapVerdict::Accept => Verdict::Accept,
-            MapVerdict::Jump(chain) => Verdict::Jump(name(chain)),
-            MapVerdict::Goto(chain) => Verdict::Goto(name(chain)),
+            MapVerdict::Accept => RuleVerdict::Accept,
+            MapVerdict::Jump(chain) => RuleVerdict::Jump(name(chain)),
+            MapVerdict::Goto(chain) => RuleVerdict::Goto(name(chain)),
         }
     }
 

@@ -6,7 +6,7 @@ use tortie_net::InterfaceName;
 use tortie_netfilter::RuleHash;
 
 use crate::digest::Digest;
-use crate::expression::Verdict;
+use crate::expression::RuleVerdict;
 use crate::names::LayeredName;
 use crate::render::hash_in;
 use crate::set::Key;
@@ -48,7 +48,7 @@ pub(super) struct Rule {
 pub(super) struct Set {
     pub(super) shape: SetShape,
     pub(super) elements: BTreeSet<(Key, Option<Key>)>,
-    pub(super) verdicts: BTreeMap<Vec<u8>, Verdict>,
+    pub(super) verdicts: BTreeMap<Vec<u8>, RuleVerdict>,
 }
 
 impl Set {

@@ -12,16 +12,16 @@ use crate::names::SetName;
 /// allows.
 const PAUSE: Duration = Duration::from_secs(5);
 
-type Place = (Layer, ChainName);
+type LayeredChain = (Layer, ChainName);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     /// The number of the refusal, and the sets in the chain's rules.
-    chains: BTreeMap<Place, (u64, BTreeSet<SetName>)>,
-    by_set: BTreeMap<SetName, BTreeSet<Place>>,
+    chains: BTreeMap<LayeredChain, (u64, BTreeSet<SetName>)>,
+    by_set: BTreeMap<SetName, BTreeSet<LayeredChain>>,
     /// Chains with a set that has lost members since the refusal, by the number of the refusal.
-    cheaper: BTreeMap<u64, Place>,
+    cheaper: BTreeMap<u64, LayeredChain>,
     refusals: u64,
     /// Earliest time of the next attempt.
     not_before: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Refused {
 
 impl Refused {
     /// The layout of a chain is refused; members of these sets count in its cost.
-    pub(super) fn insert(&mut self, place: Place, sets: BTreeSet<SetName>) {
+    pub(super) fn insert(&mut self, place: LayeredChain, sets: BTreeSet<SetName>) {
         self.remove(place);
         self.refusals += 1;
         for set in &sets {
@@ -39,7 +39,7 @@ impl Refused {
     }
 
     /// Removes a chain that is laid out, or gone.
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: LayeredChain) {
         let Some((number, sets)) = self.chains.remove(&place) else { return };
         self.cheaper.remove(&number);
         for set in sets {
@@ -63,7 +63,7 @@ impl Refused {
 
     /// Takes the chain to lay out next: of those that cost less than when they were refused, the
     /// one refused first.
-    fn take_due(&mut self, now: Duration) -> Option<Place> {
+    fn take_due(&mut self, now: Duration) -> Option<LayeredChain> {
         let is_due = now >= self.not_before;
         is_due.then(|| self.cheaper.pop_first())?.map(|(_, place)| place)
     }

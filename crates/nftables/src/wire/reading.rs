@@ -16,7 +16,7 @@ use tortie_net::InterfaceName;
 use tortie_netfilter::MapKind;
 
 use crate::attribute::{Attribute, Writer, find};
-use crate::expression::{Counted, Expression, SetReference, Verdict, counted, decode, verdict};
+use crate::expression::{Counted, Expression, RuleVerdict, SetReference, counted, decode, verdict};
 use crate::names::LayeredName;
 use crate::set::SetKind;
 use crate::transaction::{BaseChain, ChainKind, Hook, TableId};
@@ -94,7 +94,7 @@ pub struct ObservedSet {
     /// is one.
     pub elements: BTreeSet<(Vec<u8>, Option<Vec<u8>>)>,
     /// Verdicts of a map, by key.
-    pub verdicts: BTreeMap<Vec<u8>, Verdict>,
+    pub verdicts: BTreeMap<Vec<u8>, RuleVerdict>,
 }
 
 /// Type of a set or map.

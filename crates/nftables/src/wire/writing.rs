@@ -15,7 +15,7 @@ use super::{
 };
 use crate::attribute::Writer;
 use crate::expression::{
-    ANONYMOUS_SET, Expression, SetReference, Verdict, encode as encode_expressions, write_verdict,
+    ANONYMOUS_SET, Expression, RuleVerdict, SetReference, encode as encode_expressions, write_verdict,
 };
 use crate::names::LayeredName;
 use crate::set::{SetKind, element, map_key_bytes};
@@ -253,8 +253,8 @@ impl Encoder {
         });
     }
 
-    fn map_elements(&mut self, kind: u16, flags: u16, map: &LayeredName, elements: &[(MapKey, Verdict)]) {
-        let write = |(key, verdict): &(MapKey, Verdict), out: &mut Writer| {
+    fn map_elements(&mut self, kind: u16, flags: u16, map: &LayeredName, elements: &[(MapKey, RuleVerdict)]) {
+        let write = |(key, verdict): &(MapKey, RuleVerdict), out: &mut Writer| {
             out.nested(LIST_ELEM, |out| {
                 out.nested(ELEMENT_KEY, |out| out.bytes(DATA_VALUE, &map_key_bytes(*key)));
                 out.nested(ELEMENT_DATA, |out| write_verdict(verdict, out));

@@ -17,10 +17,10 @@ const CONNECTIONS: u32 = 100_000;
 const DENIED: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Run with `cargo test --release -p tortie-node --lib -- --ignored --nocapture
+/// Run with `cargo test --profile bench -p tortie-node --lib -- --ignored --nocapture
 /// a_hundred_thousand`.
 #[test]
-#[ignore = "prints a time that only a release build on a quiet machine has; tests of the same code assert the cut connections"]
+#[ignore = "prints a time that only an optimized build on a quiet machine has; tests of the same code assert the cut connections"]
 fn a_hundred_thousand_connections() {
     let tracked: Vec<_> = (0..CONNECTIONS)
         .map(|n| {

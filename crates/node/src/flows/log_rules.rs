@@ -6,7 +6,7 @@ use std::time::Duration;
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{Collector, FlowId, Hit, Time};
 use tortie_iptables::RateUnit;
-use tortie_rules::{LogConfig, Verdict};
+use tortie_rules::{LogConfig, PrefixVerdict};
 
 use super::record;
 
@@ -83,7 +83,7 @@ impl LogRules {
                 destination = %packet.destination(),
                 destination_port = packet.destination_port(),
                 length,
-                verdict = record::verdict(decided.verdict != Verdict::Deny),
+                verdict = record::verdict(decided.verdict != PrefixVerdict::Deny),
                 suppressed,
                 lost,
                 "a rule logs a packet"

@@ -182,9 +182,9 @@ pub(super) fn hits(trail: &Trail) -> Vec<HitRecord> {
 
 pub(super) fn hit(hit: &Hit) -> HitRecord {
     let verdict = match hit.verdict {
-        tortie_rules::Verdict::Allow => "allow",
-        tortie_rules::Verdict::Deny => "deny",
-        tortie_rules::Verdict::Pass => "pass",
+        tortie_rules::PrefixVerdict::Allow => "allow",
+        tortie_rules::PrefixVerdict::Deny => "deny",
+        tortie_rules::PrefixVerdict::Pass => "pass",
     };
     let record = HitRecord { verdict: verdict.to_owned(), ..HitRecord::default() };
     match &hit.decided_by {

@@ -180,6 +180,6 @@ mod tests {
         assert_eq!(lost, [6, 0]);
         drop(slow);
         shared.publish(&events);
-        assert_eq!(shared.lost(), 6, "nothing is lost to one who is gone");
+        assert_eq!(shared.lost(), 6, "a client that is gone loses nothing");
     }
 }

@@ -53,8 +53,12 @@ pub struct ClusterCounts {
 
 impl CalculationMetrics {
     pub(super) fn expose(&self, e: &mut Exposition) {
-        e.count("felix_calc_graph_output_events", "Number of messages emitted by the calculation.", self.output_events);
-        let help = "Seconds to update the calculation for each update.";
+        e.count(
+            "felix_calc_graph_output_events",
+            "Number of messages that the calculation emitted.",
+            self.output_events,
+        );
+        let help = "Seconds that the calculation took for each update.";
         e.quantiles("felix_calc_graph_update_time_seconds", help, &self.update_time);
         let local = &self.active_local;
         e.level("felix_active_local_endpoints", "Number of active endpoints on this host.", local.endpoints);
@@ -62,11 +66,11 @@ impl CalculationMetrics {
         e.level("felix_active_local_selectors", "Number of active selectors on this host.", local.selectors);
         let evaluations = self.selector_evaluations;
         e.count("felix_label_index_selector_evals", "Number of selector evaluations.", evaluations);
-        let help = "Number of searches for the endpoints that a selector may pick, by how they were found.";
+        let help = "Number of searches for candidate endpoints of a selector, by strategy.";
         e.counts("felix_label_index_strategy_evals", help, "strategy", &strategies(&self.scans));
         let endpoints = self.cluster.workload_endpoints + self.cluster.host_endpoints;
-        e.level("felix_label_index_num_endpoints", "Number of endpoints that selectors may pick.", endpoints);
-        e.level("felix_label_index_num_active_selectors", "Number of selectors in use.", local.selectors);
+        e.level("felix_label_index_num_endpoints", "Number of endpoints that selectors can select.", endpoints);
+        e.level("felix_label_index_num_active_selectors", "Number of active selectors.", local.selectors);
         let cluster = &self.cluster;
         e.level("felix_cluster_num_hosts", "Number of hosts in the cluster.", cluster.hosts);
         let help = "Number of workload endpoints in the cluster.";

@@ -39,8 +39,8 @@ impl DataplaneMetrics {
         e.quantiles("felix_int_dataplane_iface_msg_batch_size", help, &self.interface_batches);
         let help = "Number of interface address lists in each batch.";
         e.quantiles("felix_int_dataplane_addr_msg_batch_size", help, &self.address_batches);
-        e.count("felix_int_dataplane_failures", "Number of applies that left something undone.", self.apply_failures);
-        e.quantiles("felix_int_dataplane_apply_time_seconds", "Seconds that each apply took.", &self.apply_time);
+        e.count("felix_int_dataplane_failures", "Number of incomplete applies.", self.apply_failures);
+        e.quantiles("felix_int_dataplane_apply_time_seconds", "Seconds of each apply.", &self.apply_time);
         if let Some(initial) = self.initial_resync {
             let name = "felix_int_dataplane_initial_resync_time_seconds";
             e.gauge(name, "Seconds from start to the end of the first apply.", &[(&[], initial.as_secs_f64())]);
@@ -71,26 +71,30 @@ impl LoopMetrics {
     }
 
     pub(super) fn expose(&self, e: &mut Exposition) {
-        let help = "Seconds from an event to its enforcement in the kernel.";
+        let help = "Seconds from an event to the end of the apply that wrote it to the kernel.";
         e.histogram("tortie_event_to_kernel_seconds", help, &self.event_to_kernel);
-        let help = "Seconds that each turn of the main loop took, by its cause.";
+        let help = "Seconds of each main loop iteration, by cause.";
         e.histograms("tortie_turn_seconds", help, "turn", &self.turns);
-        let help = "Seconds that each part of each turn of the main loop took.";
+        let help = "Seconds of each part of a main loop iteration.";
         e.histograms("tortie_turn_part_seconds", help, "part", &self.turn_parts);
     }
 }
 
 pub(super) fn expose_bpf(bpf: &PolicyStats, e: &mut Exposition) {
     let PolicyStats { blocks, max_blocks, addresses, generation, map_writes, built, repairs } = *bpf;
-    e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that tables of eBPF programs take.", blocks);
-    e.level("tortie_bpf_blocks_limit", "Number of blocks that tables of eBPF programs may take.", max_blocks);
-    e.level("tortie_bpf_addresses", "Number of networks that eBPF tables distinguish.", addresses);
-    e.level("tortie_bpf_generation", "Number of the maps and programs in use; 0 if there are none.", generation);
-    e.count("tortie_bpf_generations_built", "Number of times that maps and programs were made and attached.", built);
-    e.count("tortie_bpf_map_writes", "Number of values of maps written.", map_writes);
+    e.level("tortie_bpf_blocks", "Number of blocks of 1,024 bytes that eBPF policy tables use.", blocks);
+    e.level("tortie_bpf_blocks_limit", "Maximum number of blocks that eBPF policy tables can use.", max_blocks);
+    e.level("tortie_bpf_addresses", "Number of address ranges that eBPF policy tables distinguish.", addresses);
+    e.level("tortie_bpf_generation", "Current generation of eBPF maps and programs; 0 if there is none.", generation);
+    e.count(
+        "tortie_bpf_generations_built",
+        "Number of generations of eBPF maps and programs built and attached.",
+        built,
+    );
+    e.count("tortie_bpf_map_writes", "Number of values written to eBPF maps.", map_writes);
     e.count(
         "tortie_bpf_repairs",
-        "Number of maps, programs and pins repaired after another process changed them.",
+        "Number of eBPF maps, programs and pins repaired after another process changed them.",
         repairs,
     );
 }

@@ -5,20 +5,24 @@ use tortie_telemetry::exposition::{Exposition, as_f64};
 
 pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
     let connections = flows.stats.connections as u64;
-    e.level("tortie_flows_tracked", "Number of connections and attempts that are followed.", connections);
+    e.level("tortie_flows_tracked", "Number of tracked connections and connection attempts.", connections);
     e.count(
         "tortie_flows_no_room",
-        "Number of connections and attempts that were not followed because there were too many.",
+        "Number of connections and connection attempts not tracked because of the limit.",
         flows.stats.no_room,
     );
-    e.count("tortie_flows_lost", "Number of kernel messages that were not read in time.", flows.lost);
+    e.count(
+        "tortie_flows_lost",
+        "Number of kernel messages lost because the agent did not read them in time.",
+        flows.lost,
+    );
     e.count("tortie_flows_unreadable", "Number of kernel messages that could not be decoded.", flows.unreadable);
-    let help = "Number of logged packets whose rule is not known.";
+    let help = "Number of logged packets whose rule is unknown.";
     e.count("tortie_flows_unknown_rules", help, flows.stats.unknown_rules);
-    e.count("tortie_flows_dropped", "Number of flows that could not be counted together or written.", flows.dropped);
-    let help = "Number of flows lost to clients of `tortie flows --follow` that were too slow.";
+    e.count("tortie_flows_dropped", "Number of flows that could not be aggregated or written.", flows.dropped);
+    let help = "Number of flows lost because a client of `tortie flows --follow` was too slow.";
     e.count("tortie_flows_follower_lost", help, flows.lost_to_subscribers);
-    let help = "Number of changes that the flow collector dropped, so that some flows may be reported without names and rules.";
+    let help = "Number of cluster changes that the flow collector dropped; flows can lack names and rules.";
     e.count("tortie_flows_changes_dropped", help, flows.changes_dropped);
     receivers(&flows.receivers, e);
     let rules: Vec<(&RuleMetrics, String)> = flows
@@ -46,19 +50,19 @@ pub(super) fn expose(flows: &FlowMetrics, e: &mut Exposition) {
         });
         e.labelled(name, help, kind, samples);
     };
-    all("tortie_rule_hits", "How often a rule decided about a new connection.", "counter", |rule| {
+    all("tortie_rule_hits", "Number of new connections that a rule decided.", "counter", |rule| {
         as_f64(rule.totals.hits)
     });
-    all("tortie_rule_bytes", "Bytes of the connections that a rule decided about.", "counter", |rule| {
+    all("tortie_rule_bytes", "Bytes of the connections that a rule decided.", "counter", |rule| {
         as_f64(rule.totals.traffic.bytes)
     });
-    all("tortie_rule_packets", "Packets of the connections that a rule decided about.", "counter", |rule| {
+    all("tortie_rule_packets", "Packets of the connections that a rule decided.", "counter", |rule| {
         as_f64(rule.totals.traffic.packets)
     });
-    all("tortie_rule_last_hit_timestamp_seconds", "When a rule decided last.", "gauge", |rule| {
+    all("tortie_rule_last_hit_timestamp_seconds", "Unix time of the last decision of a rule.", "gauge", |rule| {
         rule.totals.last_hit.as_secs_f64()
     });
-    let help = "Number of decisions of rules that are not counted one by one because there are too many.";
+    let help = "Number of decisions of rules beyond the limit of separately counted rules.";
     e.count("tortie_other_rules_hits", help, flows.other_rules.hits);
 }
 
@@ -67,13 +71,21 @@ fn receivers(receivers: &[ReceiverMetrics], e: &mut Exposition) {
         let samples = receivers.iter().map(|each| (vec![("receiver", each.receiver.as_str())], as_f64(value(each))));
         e.labelled(name, help, kind, samples);
     };
-    all("tortie_flow_receiver_connected", "Whether a receiver of flows receives.", "gauge", |each| {
+    all("tortie_flow_receiver_connected", "1 if the receiver of flows is connected, otherwise 0.", "gauge", |each| {
         u64::from(each.is_connected)
     });
-    all("tortie_flow_receiver_waiting", "Number of flows that wait for a receiver.", "gauge", |each| each.waiting);
-    all("tortie_flow_receiver_received", "Number of flows that were received.", "counter", |each| each.received);
-    all("tortie_flow_receiver_received_again", "How often flows were received once more.", "counter", |each| {
-        each.received_again
-    });
-    all("tortie_flow_receiver_dropped", "Number of flows lost to a slow receiver.", "counter", |each| each.dropped);
+    all("tortie_flow_receiver_waiting", "Number of flows queued for a receiver.", "gauge", |each| each.waiting);
+    all("tortie_flow_receiver_received", "Number of flows that a receiver received.", "counter", |each| each.received);
+    all(
+        "tortie_flow_receiver_received_again",
+        "Number of flows that a receiver received again after a reconnect.",
+        "counter",
+        |each| each.received_again,
+    );
+    all(
+        "tortie_flow_receiver_dropped",
+        "Number of flows lost because a receiver was slow or disconnected.",
+        "counter",
+        |each| each.dropped,
+    );
 }

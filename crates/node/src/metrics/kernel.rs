@@ -79,29 +79,33 @@ impl KernelMetrics {
         self.expose_iptables(e);
         nftables::expose(&self.nftables, e);
         let name = "felix_exec_time_micros";
-        e.quantiles(name, "Microseconds that it took to start child processes.", processes);
+        e.quantiles(name, "Microseconds to start each child process.", processes);
         self.expose_sets(e);
         self.expose_routes(e);
     }
 
     fn expose_iptables(&self, e: &mut Exposition) {
-        e.count("felix_iptables_save_calls", "Number of iptables-save calls.", self.iptables.save_calls);
-        e.count("felix_iptables_save_errors", "Number of iptables-save errors.", self.iptables.save_errors);
-        e.count("felix_iptables_restore_calls", "Number of iptables-restore calls.", self.iptables.restore_calls);
-        e.count("felix_iptables_restore_errors", "Number of iptables-restore errors.", self.iptables.restore_errors);
+        e.count("felix_iptables_save_calls", "Number of runs of iptables-save.", self.iptables.save_calls);
+        e.count("felix_iptables_save_errors", "Number of failed runs of iptables-save.", self.iptables.save_errors);
+        e.count("felix_iptables_restore_calls", "Number of runs of iptables-restore.", self.iptables.restore_calls);
+        e.count(
+            "felix_iptables_restore_errors",
+            "Number of failed runs of iptables-restore.",
+            self.iptables.restore_errors,
+        );
         let per_table = |value: fn(&TableCounts) -> u64| {
             self.tables.iter().map(move |t| (t.ip_version.to_string(), t.table, value(t))).collect::<Vec<_>>()
         };
         e.per_table("felix_iptables_chains", "Number of active iptables chains.", "gauge", &per_table(|t| t.chains));
         e.per_table("felix_iptables_rules", "Number of active iptables rules.", "gauge", &per_table(|t| t.rules));
-        let help = "Number of iptables lines executed.";
+        let help = "Number of lines written to iptables-restore.";
         e.per_table("felix_iptables_lines_executed", help, "counter", &per_table(|t| t.lines_executed));
     }
 
     fn expose_sets(&self, e: &mut Exposition) {
-        e.count("felix_ipset_calls", "Number of ipset calls.", self.ipset.calls);
-        e.count("felix_ipset_errors", "Number of ipset errors.", self.ipset.errors);
-        e.count("felix_ipset_lines_executed", "Number of ipset lines executed.", self.ipset.lines_executed);
+        e.count("felix_ipset_calls", "Number of runs of ipset.", self.ipset.calls);
+        e.count("felix_ipset_errors", "Number of failed runs of ipset.", self.ipset.errors);
+        e.count("felix_ipset_lines_executed", "Number of lines written to ipset.", self.ipset.lines_executed);
         let families: Vec<_> = self.ipsets.iter().map(|(family, n)| ([("ip_version", *family)], *n)).collect();
         let samples: Vec<(&[(&str, &str)], f64)> = families.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.gauge("felix_ipsets_calico", "Number of active IP sets.", &samples);
@@ -114,14 +118,14 @@ impl KernelMetrics {
         e.gauge("felix_route_table_num_routes", "Number of routes programmed.", &samples);
         let interfaces = as_f64(self.interfaces.len() as u64);
         let samples: Vec<(&[(&str, &str)], f64)> = tables.iter().map(|(l, _)| (&l[..], interfaces)).collect();
-        e.gauge("felix_route_table_num_ifaces", "Number of interfaces that may have routes.", &samples);
-        let help = "Seconds that each list of all routes of a table took.";
+        e.gauge("felix_route_table_num_ifaces", "Number of existing interfaces.", &samples);
+        let help = "Seconds to list all routes of a table.";
         e.quantiles("felix_route_table_resync_seconds", help, &self.route_resyncs);
-        let help = "Seconds that each list of the routes of an interface took.";
+        let help = "Seconds to list the routes of an interface.";
         e.quantiles("felix_route_table_partial_resync_seconds", help, &self.route_partial_resyncs);
-        let help = "Seconds that routes waited for connections to be forgotten.";
+        let help = "Seconds that routes waited for the deletion of conntrack entries.";
         e.quantiles("felix_route_table_conntrack_wait_seconds", help, &self.conntrack_waits);
-        let help = "Sysctls that were set back after another program changed them.";
+        let help = "Number of sysctls restored after another process changed them.";
         e.count("tortie_sysctls_repaired", help, self.sysctls_repaired);
     }
 }

@@ -99,9 +99,13 @@ impl Metrics {
     pub fn expose(&self) -> String {
         let mut e = Exposition::default();
         let DatastoreMetrics { resync_state, resyncs_started, updates_processed, .. } = &self.datastore;
-        e.gauge("felix_host", "Felix hostname (reported as a label).", &[(&[("host", &self.host)], 1.0)]);
-        e.gauge("felix_resync_state", "Current datastore state.", &[(&[], f64::from(*resync_state))]);
-        e.count("felix_resyncs_started", "Number of times the datastore was resynchronised.", *resyncs_started);
+        e.gauge("felix_host", "Name of the node, as a label.", &[(&[("host", &self.host)], 1.0)]);
+        e.gauge(
+            "felix_resync_state",
+            "Datastore state: 1 waiting, 2 resync in progress, 3 in sync.",
+            &[(&[], f64::from(*resync_state))],
+        );
+        e.count("felix_resyncs_started", "Number of started datastore resyncs.", *resyncs_started);
         let help = "Number of datastore updates processed.";
         e.counts("felix_calc_graph_updates_processed", help, "type", updates_processed);
         self.calculation.expose(&mut e);
@@ -116,26 +120,27 @@ impl Metrics {
         if let Some(flows) = &self.flows.metrics() {
             flows::expose(flows, &mut e);
         }
-        e.count("felix_logs_dropped", "Number of messages that were not logged.", self.process.logs_dropped);
+        e.count("felix_logs_dropped", "Number of dropped log messages.", self.process.logs_dropped);
         e.count("felix_log_errors", "Number of error messages logged.", self.process.log_errors);
         e.finish()
     }
 
     fn expose_problems(&self, e: &mut Exposition) {
-        let help = "Number of problems in the input that are being worked around.";
+        let help = "Number of invalid objects and other problems of the input.";
         e.level("tortie_input_problems", help, self.datastore.input_problems);
-        let help = "Number of objects that the kernel does not take.";
+        let help = "Number of objects that the kernel rejects.";
         e.level("tortie_dataplane_problems", help, self.dataplane.problems);
-        let help = "Number of objects whose changes wait to be confirmed because they would cut management connections of the host.";
+        let help =
+            "Number of objects whose changes are held because they would cut management connections of the host.";
         e.level("tortie_held_changes", help, self.datastore.held_changes);
     }
 
     fn expose_connections(&self, e: &mut Exposition) {
         let counts = *self.connections.lock();
-        let help = "Number of established connections cut because a change of policy denies them.";
+        let help = "Number of established connections cut because changed policy denies them.";
         e.count("tortie_connections_cut", help, counts.cut);
         if let Some(at) = counts.last_check {
-            let help = "When established connections were last compared with policy.";
+            let help = "Unix time of the last check of established connections against policy.";
             e.level("tortie_connections_check_timestamp_seconds", help, at.as_secs());
         }
     }

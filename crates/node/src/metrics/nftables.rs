@@ -14,16 +14,12 @@ pub type NftablesCounts = TableStats;
 pub(super) fn expose(tables: &BTreeMap<&'static str, NftablesCounts>, e: &mut Exposition) {
     let sum = |value: fn(&NftablesCounts) -> u64| tables.values().map(value).sum();
     e.count("felix_nft_calls", "Number of nftables transactions.", sum(|t| t.commits));
-    e.count("felix_nft_errors", "Number of nftables transactions that failed.", sum(|t| t.commit_errors));
-    e.count("felix_nft_list_calls", "Number of times that nftables tables were read.", sum(|t| t.reads));
-    e.count(
-        "felix_nft_list_errors",
-        "Number of times that an nftables table could not be read.",
-        sum(|t| t.read_errors),
-    );
+    e.count("felix_nft_errors", "Number of failed nftables transactions.", sum(|t| t.commit_errors));
+    e.count("felix_nft_list_calls", "Number of reads of nftables tables.", sum(|t| t.reads));
+    e.count("felix_nft_list_errors", "Number of failed reads of nftables tables.", sum(|t| t.read_errors));
     let help = "Number of nftables transactions that changed sets.";
     e.count("felix_nft_set_calls", help, sum(|t| t.set_commits));
-    let help = "Number of nftables transactions that changed sets and failed.";
+    let help = "Number of failed nftables transactions that changed sets.";
     e.count("felix_nft_set_errors", help, sum(|t| t.set_commit_errors));
 
     let mut level = |name, help, word: fn(&'static str) -> &'static str, value: fn(&NftablesCounts) -> usize| {
@@ -37,9 +33,9 @@ pub(super) fn expose(tables: &BTreeMap<&'static str, NftablesCounts>, e: &mut Ex
     level("felix_nft_rules", "Number of rules in an nftables table.", number, |t| t.rules);
     level("felix_nft_sets", "Number of sets in an nftables table.", ipset_word, |t| t.sets);
     level("felix_nft_maps", "Number of maps in an nftables table.", ipset_word, |t| t.maps);
-    let help = "Number of interfaces that connections are offloaded between.";
+    let help = "Number of interfaces in the flowtable.";
     level("felix_nft_flowtable_devices", help, number, |t| t.flow_devices);
-    let help = "Number of missing interfaces that connections should be offloaded between.";
+    let help = "Number of interfaces that belong to the flowtable but are missing.";
     level("felix_nft_flowtable_missing_devices", help, number, |t| t.missing_flow_devices);
 
     let mut count = |name, help, value: fn(&NftablesCounts) -> u64| {
@@ -47,9 +43,9 @@ pub(super) fn expose(tables: &BTreeMap<&'static str, NftablesCounts>, e: &mut Ex
         let samples: Vec<(&[(&str, &str)], f64)> = labels.iter().map(|(l, n)| (&l[..], as_f64(*n))).collect();
         e.counters(name, help, &samples);
     };
-    let help = "Number of lines of nft that transactions were.";
+    let help = "Number of lines of nftables transactions, as input of nft.";
     count("tortie_nft_lines_executed", help, |t| t.lines);
-    let help = "Number of nftables chains, sets and maps that another process had changed.";
+    let help = "Number of nftables chains, sets and maps repaired after another process changed them.";
     count("tortie_nft_clobbered", help, |t| t.clobbered);
 }
 

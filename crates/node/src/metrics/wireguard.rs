@@ -48,12 +48,12 @@ pub fn text(host: &str, devices: &[(InterfaceName, DeviceTraffic)]) -> String {
     let of_device = ["public_key", "iface", "listen_port"];
     let of_peer = ["public_key", "peer_key", "peer_endpoint"];
     for (name, help, is_counter, labels, samples) in [
-        ("wireguard_meta", "WireGuard devices.", false, of_device, &about),
+        ("wireguard_meta", "Constant 1 for each WireGuard device.", false, of_device, &about),
         ("wireguard_bytes_rcvd", "Bytes received from a peer.", true, of_peer, &received),
         ("wireguard_bytes_sent", "Bytes sent to a peer.", true, of_peer, &sent),
         (
             "wireguard_latest_handshake_seconds",
-            "Unix time of the latest handshake with a peer, 0 for never.",
+            "Unix time of the latest handshake with a peer; 0 without one.",
             false,
             of_peer,
             &handshakes,

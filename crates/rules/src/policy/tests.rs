@@ -15,7 +15,7 @@ use tortie_model::{
     PortSpec, Protocol, Rule, RuleAction, RuleExtras,
 };
 
-use self::walk::{Packet, Verdict, is_in, walk};
+use self::walk::{ChainOutcome, Packet, is_in, walk};
 use super::{InvalidCondition, RuleFallback};
 use crate::marks::tests::marks_written;
 use crate::{DenyAction, LogConfig, Marks, Renderer, RulesConfig};
@@ -137,19 +137,19 @@ fn packet() -> impl Strategy<Value = Packet> {
 }
 
 /// Returns the verdict of a policy by its definition: the first rule that matches and decides.
-fn meaning(rules: &Rules, packet: &Packet) -> Verdict {
+fn meaning(rules: &Rules, packet: &Packet) -> ChainOutcome {
     let family = packet.family();
     for view in rules.iter() {
         let matches = view.ip_version().is_none_or(|only| only == family) && rule_matches(view, packet);
         match view.action() {
             _ if !matches => {}
-            RuleAction::Allow | RuleAction::Unspecified => return Verdict::Accept,
-            RuleAction::Deny => return Verdict::Deny,
-            RuleAction::NextTier => return Verdict::Pass,
+            RuleAction::Allow | RuleAction::Unspecified => return ChainOutcome::Accept,
+            RuleAction::Deny => return ChainOutcome::Deny,
+            RuleAction::NextTier => return ChainOutcome::Pass,
             RuleAction::Log => {}
         }
     }
-    Verdict::None
+    ChainOutcome::None
 }
 
 fn rule_matches(view: desired::RuleView<'_>, packet: &Packet) -> bool {
@@ -240,11 +240,11 @@ fn is_acceptable(matches: &[Match]) -> bool {
 }
 
 /// Reports whether a verdict allows no more than the policy as written.
-fn is_closed(verdict: Verdict, meaning: Verdict) -> bool {
+fn is_closed(verdict: ChainOutcome, meaning: ChainOutcome) -> bool {
     match verdict {
-        Verdict::Accept => meaning == Verdict::Accept,
-        Verdict::Pass => matches!(meaning, Verdict::Accept | Verdict::Pass),
-        Verdict::Deny | Verdict::None => true,
+        ChainOutcome::Accept => meaning == ChainOutcome::Accept,
+        ChainOutcome::Pass => matches!(meaning, ChainOutcome::Accept | ChainOutcome::Pass),
+        ChainOutcome::Deny | ChainOutcome::None => true,
     }
 }
 

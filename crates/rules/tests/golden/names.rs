@@ -5,7 +5,9 @@ use tortie_model::{Direction, Family, PolicyId, TierName};
 use tortie_rules::names::{
     EndpointChain, endpoint_chain, group_chain, ip_set_name, policy_chain, policy_id_text, profile_chain,
 };
-use tortie_rules::{OwnerKind, PolicyGroup, PrefixParts, Verdict, end_of_tier_prefix, no_profile_prefix, rule_prefix};
+use tortie_rules::{
+    OwnerKind, PolicyGroup, PrefixParts, PrefixVerdict, end_of_tier_prefix, no_profile_prefix, rule_prefix,
+};
 use tortie_testkit::golden::assert_count;
 
 use super::load::{self, list, number, text};
@@ -128,9 +130,9 @@ fn nflog_prefixes() {
     let Some(json) = load::names_json() else { return };
     for prefix in list(&json["nflog_prefixes"]) {
         let verdict = match text(&prefix["action"]) {
-            "A" => Verdict::Allow,
-            "D" => Verdict::Deny,
-            "P" => Verdict::Pass,
+            "A" => PrefixVerdict::Allow,
+            "D" => PrefixVerdict::Deny,
+            "P" => PrefixVerdict::Pass,
             other => panic!("{other}"),
         };
         let direction = match text(&prefix["dir"]) {
@@ -145,8 +147,8 @@ fn nflog_prefixes() {
         let rule = |kind, owner: &str| rule_prefix(verdict, kind, direction, index, owner);
         assert_eq!(rule(OwnerKind::Policy, &owner), text(&prefix["policy_prefix"]));
         assert_eq!(rule(OwnerKind::Profile, &id.name), text(&prefix["profile_prefix"]));
-        assert_eq!(end_of_tier_prefix(Verdict::Deny, direction, &tier), text(&prefix["end_of_tier_drop"]));
-        assert_eq!(end_of_tier_prefix(Verdict::Pass, direction, &tier), text(&prefix["end_of_tier_pass"]));
+        assert_eq!(end_of_tier_prefix(PrefixVerdict::Deny, direction, &tier), text(&prefix["end_of_tier_drop"]));
+        assert_eq!(end_of_tier_prefix(PrefixVerdict::Pass, direction, &tier), text(&prefix["end_of_tier_pass"]));
         assert_eq!(no_profile_prefix(direction), text(&prefix["no_match_profile"]));
 
         let read = |name: &str| PrefixParts::read(text(&prefix[name]));
@@ -157,7 +159,7 @@ fn nflog_prefixes() {
             let parts = PrefixParts::Rule { verdict, kind, direction, index, owner };
             assert_eq!(read(name), is_whole(name).then_some(parts), "{name}");
         }
-        for (name, verdict) in [("end_of_tier_drop", Verdict::Deny), ("end_of_tier_pass", Verdict::Pass)] {
+        for (name, verdict) in [("end_of_tier_drop", PrefixVerdict::Deny), ("end_of_tier_pass", PrefixVerdict::Pass)] {
             let parts = PrefixParts::EndOfTier { verdict, direction, tier: tier.as_str() };
             assert_eq!(read(name), is_whole(name).then_some(parts), "{name}");
         }

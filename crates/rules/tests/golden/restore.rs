@@ -120,7 +120,7 @@ fn restore_lines(renderer: &Renderer, table: Table, chains: &[Chain]) -> Vec<Str
         if seen.insert(name) {
             let Some(chain) = rendered.get(&name) else {
                 // With IPVS, a scenario may lack the chains that distinguish endpoints.
-                assert!(IPVS_DISPATCH.contains(&name), "{table}: nobody defines {name}");
+                assert!(IPVS_DISPATCH.contains(&name), "{table}: {name} is not defined");
                 continue;
             };
             lines.push(format!(":{name} - -"));

@@ -155,8 +155,8 @@ kernel_test! {
             expected.sort_by(|a, b| a.0.cmp(&b.0));
             for ((ours, theirs), expected) in our_expressions.iter().zip(&their_expressions).zip(&expected) {
                 assert_eq!((&ours.0, &ours.1), (&expected.0, &expected.1));
-                assert_eq!(ours.2, expected.2, "what we sent came back otherwise: {}", expected.3);
-                assert_eq!(ours, theirs, "nft makes something else of: {}", expected.3);
+                assert_eq!(ours.2, expected.2, "the kernel returned another expression: {}", expected.3);
+                assert_eq!(ours, theirs, "nft compiles this differently: {}", expected.3);
             }
             assert_eq!(ours.sets, theirs.sets);
             rules += our_expressions.len();

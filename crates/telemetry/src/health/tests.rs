@@ -51,7 +51,7 @@ fn a_part_that_waits_for_another_does_not_grow_old_but_the_other_does() {
     std::thread::sleep(moment * 2);
     assert_eq!(health.answer("/liveness").status, 200);
     std::thread::sleep(moment * 4);
-    assert_eq!(health.answer("/liveness").status, 503, "nothing was heard of the one that is waited for");
+    assert_eq!(health.answer("/liveness").status, 503, "the required reporter has not reported");
     health.still_alive(Reporter::Dataplane);
     assert_eq!(health.answer("/liveness").status, 200);
     health.still_alive(Reporter::CalculationGraph);

@@ -14,7 +14,7 @@ use super::DROPPED;
 /// Number of lines that wait for a slow file system. More are dropped, so that no thread waits for
 /// it.
 const QUEUE: usize = 1000;
-/// Time that waiting lines are given at the end.
+/// Time limit for writing queued lines when the program ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before the file is opened again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -153,11 +153,11 @@ mod tests {
         let mut again = LogFile::open(&path).unwrap();
         again.write(b"fourth\n", true);
         drop(again);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "third\nfourth\n", "what waits is written at the end");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "third\nfourth\n", "queued lines are written at the end");
     }
 
     #[test]
-    fn a_path_that_cannot_be_is_an_error() {
+    fn an_invalid_path_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(LogFile::open(&file.path().join("felix.log")).is_err());
         assert!(LogFile::open(Path::new("/")).is_err());

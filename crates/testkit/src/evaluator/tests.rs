@@ -10,7 +10,7 @@ use tortie_model::{
     },
 };
 
-use super::{DesiredState, Layer, Missing, Verdict};
+use super::{DesiredState, Layer, Missing, OracleVerdict};
 use crate::packet::Packet;
 
 fn rules(rules: &[(Rule, RuleSets)]) -> Rules {
@@ -59,7 +59,7 @@ fn tcp(source: &str, destination: &str, port: u16) -> Packet {
     Packet::with_ports(6, (source.parse().unwrap(), 1000), (destination.parse().unwrap(), port))
 }
 
-fn ask(state: &DesiredState, tiers: &[TierPolicies], layer: Layer) -> Verdict {
+fn ask(state: &DesiredState, tiers: &[TierPolicies], layer: Layer) -> OracleVerdict {
     let packet = tcp("10.0.0.1", "10.0.0.2", 80);
     state.verdict(tiers, &[], layer, Direction::Ingress, &packet).unwrap()
 }
@@ -77,27 +77,27 @@ fn tiers_are_evaluated_in_order_with_their_default_action() {
         ("silent", &[]),
         ("staged", &[act(Deny)]),
     ]);
-    let cases: [(&[TierPolicies], Verdict); 9] = [
-        (&[], Verdict::Deny),
-        (&[tier(DENY, &["allow", "deny"])], Verdict::Allow),
-        (&[tier(DENY, &["silent", "deny", "allow"])], Verdict::Deny),
-        (&[tier(DENY, &["pass", "deny"]), tier(DENY, &["allow"])], Verdict::Allow),
-        (&[tier(DENY, &["silent"]), tier(DENY, &["allow"])], Verdict::Deny),
-        (&[tier(PASS, &["silent"]), tier(DENY, &["allow"])], Verdict::Allow),
-        (&[tier(None, &["silent"]), tier(DENY, &["allow"])], Verdict::Deny),
-        (&[tier(DENY, &["staged"]), tier(DENY, &["allow"])], Verdict::Allow),
-        (&[tier(DENY, &[]), tier(DENY, &["allow"])], Verdict::Allow),
+    let cases: [(&[TierPolicies], OracleVerdict); 9] = [
+        (&[], OracleVerdict::Deny),
+        (&[tier(DENY, &["allow", "deny"])], OracleVerdict::Allow),
+        (&[tier(DENY, &["silent", "deny", "allow"])], OracleVerdict::Deny),
+        (&[tier(DENY, &["pass", "deny"]), tier(DENY, &["allow"])], OracleVerdict::Allow),
+        (&[tier(DENY, &["silent"]), tier(DENY, &["allow"])], OracleVerdict::Deny),
+        (&[tier(PASS, &["silent"]), tier(DENY, &["allow"])], OracleVerdict::Allow),
+        (&[tier(None, &["silent"]), tier(DENY, &["allow"])], OracleVerdict::Deny),
+        (&[tier(DENY, &["staged"]), tier(DENY, &["allow"])], OracleVerdict::Allow),
+        (&[tier(DENY, &[]), tier(DENY, &["allow"])], OracleVerdict::Allow),
     ];
     for (tiers, verdict) in cases {
         assert_eq!(ask(&state, tiers, Layer::Normal), verdict, "{tiers:?}");
     }
     let silent = [tier(DENY, &["silent"])];
-    assert_eq!(ask(&state, &silent, Layer::Forward), Verdict::Deny);
-    assert_eq!(ask(&state, &[], Layer::Forward), Verdict::Allow);
-    assert_eq!(ask(&state, &[tier(DENY, &[])], Layer::Forward), Verdict::Undecided);
+    assert_eq!(ask(&state, &silent, Layer::Forward), OracleVerdict::Deny);
+    assert_eq!(ask(&state, &[], Layer::Forward), OracleVerdict::Allow);
+    assert_eq!(ask(&state, &[tier(DENY, &[])], Layer::Forward), OracleVerdict::Undecided);
     for layer in [Layer::Untracked, Layer::PreDnat] {
-        assert_eq!(ask(&state, &silent, layer), Verdict::Undecided);
-        assert_eq!(ask(&state, &[tier(DENY, &["deny"])], layer), Verdict::Deny);
+        assert_eq!(ask(&state, &silent, layer), OracleVerdict::Undecided);
+        assert_eq!(ask(&state, &[tier(DENY, &["deny"])], layer), OracleVerdict::Deny);
     }
 }
 
@@ -116,9 +116,9 @@ fn profiles_are_evaluated_last() {
         let names: Vec<ProfileName> = names.iter().map(|name| (*name).into()).collect();
         state.verdict(&[], &names, Layer::Normal, direction, &packet)
     };
-    assert_eq!(ask(&["pass", "allow", "deny"], Direction::Egress), Ok(Verdict::Allow));
-    assert_eq!(ask(&["deny", "allow"], Direction::Egress), Ok(Verdict::Deny));
-    assert_eq!(ask(&["allow"], Direction::Ingress), Ok(Verdict::Deny));
+    assert_eq!(ask(&["pass", "allow", "deny"], Direction::Egress), Ok(OracleVerdict::Allow));
+    assert_eq!(ask(&["deny", "allow"], Direction::Egress), Ok(OracleVerdict::Deny));
+    assert_eq!(ask(&["allow"], Direction::Ingress), Ok(OracleVerdict::Deny));
     assert_eq!(ask(&["other"], Direction::Ingress), Err(Missing::Profile("other".into())));
 }
 
@@ -192,15 +192,17 @@ fn updates_are_applied_and_dangling_references_are_found() {
         WorkloadEndpointState { endpoint, tiers: Arc::new([tier(DENY, &["p"])]), computed: None }
     };
     let packet = tcp("10.0.0.1", "10.0.0.2", 80);
-    for (admin_state, verdict) in [(AdminState::Active, Verdict::Allow), (AdminState::Inactive, Verdict::Deny)] {
+    for (admin_state, verdict) in
+        [(AdminState::Active, OracleVerdict::Allow), (AdminState::Inactive, OracleVerdict::Deny)]
+    {
         state.apply(&DesiredUpdate::WorkloadEndpoint(id.clone(), workload(admin_state))).unwrap();
         assert_eq!(state.workload_verdict(&id, Direction::Ingress, &packet), Ok(verdict));
     }
     let host = HostEndpointState { forward_tiers: Arc::new([tier(DENY, &["p"])]), ..HostEndpointState::default() };
     let name = HostEndpointName::from("eth0");
     state.apply(&DesiredUpdate::HostEndpoint(name.clone(), host)).unwrap();
-    assert_eq!(state.host_verdict(&name, Layer::Forward, Direction::Ingress, &packet), Ok(Verdict::Allow));
-    assert_eq!(state.host_verdict(&name, Layer::Normal, Direction::Ingress, &packet), Ok(Verdict::Deny));
+    assert_eq!(state.host_verdict(&name, Layer::Forward, Direction::Ingress, &packet), Ok(OracleVerdict::Allow));
+    assert_eq!(state.host_verdict(&name, Layer::Normal, Direction::Ingress, &packet), Ok(OracleVerdict::Deny));
     assert_eq!(state.check_references(), Ok(()));
 
     state.apply(&DesiredUpdate::PolicyRemove(policy_id("p"))).unwrap();

@@ -19,7 +19,7 @@ use tortie_iptables::{ConntrackState, Family, RejectWith};
 use super::{PacketOutcome, Skb};
 use elements::Collection;
 use selectors::Selector;
-use statements::{Operand, Source, Statement, Verdict};
+use statements::{Operand, Source, Statement, StatementVerdict};
 
 /// Error of parsing a table.
 #[derive(Debug, thiserror::Error)]
@@ -226,16 +226,16 @@ impl<'a> Walker<'a> {
         Ok(Flow::Next)
     }
 
-    fn obey(&mut self, verdict: &Verdict) -> Result<Flow, WalkError> {
+    fn obey(&mut self, verdict: &StatementVerdict) -> Result<Flow, WalkError> {
         Ok(match verdict {
-            Verdict::Accept => Flow::End(PacketOutcome::Accepted),
-            Verdict::Drop => Flow::End(PacketOutcome::Dropped),
-            Verdict::Reject => Flow::End(PacketOutcome::Rejected(RejectWith::PortUnreachable)),
-            Verdict::Reset => Flow::End(PacketOutcome::Rejected(RejectWith::TcpReset)),
-            Verdict::Continue => Flow::Next,
-            Verdict::Return => Flow::Return,
-            Verdict::Goto(chain) => self.chain(chain)?,
-            Verdict::Jump(chain) => match self.chain(chain)? {
+            StatementVerdict::Accept => Flow::End(PacketOutcome::Accepted),
+            StatementVerdict::Drop => Flow::End(PacketOutcome::Dropped),
+            StatementVerdict::Reject => Flow::End(PacketOutcome::Rejected(RejectWith::PortUnreachable)),
+            StatementVerdict::Reset => Flow::End(PacketOutcome::Rejected(RejectWith::TcpReset)),
+            StatementVerdict::Continue => Flow::Next,
+            StatementVerdict::Return => Flow::Return,
+            StatementVerdict::Goto(chain) => self.chain(chain)?,
+            StatementVerdict::Jump(chain) => match self.chain(chain)? {
                 Flow::Return => Flow::Next,
                 other => other,
             },

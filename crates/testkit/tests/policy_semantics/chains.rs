@@ -11,7 +11,7 @@ use tortie_rules::{
     names::{EndpointChain, chain, endpoint_chain, ip_set_name},
 };
 use tortie_testkit::{
-    evaluator::{DesiredState, Layer, Missing, Verdict},
+    evaluator::{DesiredState, Layer, Missing, OracleVerdict},
     packet::Packet,
     walker::Tables,
 };
@@ -39,7 +39,7 @@ impl Question {
     }
 
     /// Returns the verdict of the policies.
-    pub(crate) fn evaluate(self, state: &DesiredState, packet: &Packet) -> Result<Verdict, Missing> {
+    pub(crate) fn evaluate(self, state: &DesiredState, packet: &Packet) -> Result<OracleVerdict, Missing> {
         match self {
             Self::Workload(direction) => state.workload_verdict(&workload_id(AdminState::Active), direction, packet),
             Self::InactiveWorkload => {

@@ -9,7 +9,7 @@ use proptest::{
 };
 use tortie_evaluate::{
     Answer, DecidedBy, EndpointToHost, Evaluator, FailsafePort, Guard, Layer as EvaluatedLayer, Packet as Evaluated,
-    Payload as EvaluatedPayload, Settings, Step, Verdict as EvaluatedVerdict,
+    Payload as EvaluatedPayload, Settings, Step, Verdict,
 };
 use tortie_iptables::{Chain, Protocol};
 use tortie_model::{
@@ -18,7 +18,7 @@ use tortie_model::{
 };
 use tortie_rules::{EndpointToHostAction, RulesConfig, names::chain};
 use tortie_testkit::{
-    evaluator::{DesiredState, Layer, Verdict},
+    evaluator::{DesiredState, Layer, OracleVerdict},
     packet::{Packet, Payload},
     walker::{PacketOutcome, Skb, Tables, Walk},
 };
@@ -170,7 +170,7 @@ fn place_of_answer(answer: &Answer) -> String {
 
 /// Returns the place that decided a walk: its last rule if the packet ended there, otherwise the
 /// last rule that marked it.
-fn place_of_walk(walk: &Walk, tables: &Tables, decided: Verdict) -> String {
+fn place_of_walk(walk: &Walk, tables: &Tables, decided: OracleVerdict) -> String {
     let chains: HashMap<_, &Chain> = tables.chains().map(|chain| (chain.name, chain)).collect();
     let origin = |(name, position): &(_, usize)| {
         let origin = chains[name].rules[*position].origin.as_ref()?;
@@ -180,7 +180,7 @@ fn place_of_walk(walk: &Walk, tables: &Tables, decided: Verdict) -> String {
     let comments = chains[name].rules[*position].comments.iter().map(|comment| comment.as_str().to_owned());
     let comments = comments.collect::<Vec<_>>().join(" ");
     if walk.outcome == PacketOutcome::Returned {
-        if decided == Verdict::Undecided {
+        if decided == OracleVerdict::Undecided {
             return "nothing".to_owned();
         }
         if comments.contains("Return for accepted forward traffic") {
@@ -222,14 +222,14 @@ fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError>
             let walk = tables.walk(start, &skb).map_err(|error| TestCaseError::fail(error.to_string()))?;
             let walked = match walk.outcome {
                 // Foreign rules decide, whether the workload's policy accepts or not.
-                PacketOutcome::Returned if to_host => Verdict::Undecided,
+                PacketOutcome::Returned if to_host => OracleVerdict::Undecided,
                 _ => verdict(walk.outcome, walk.mark, config.marks.accept.get()),
             };
             let answer = ask(&evaluator, question, packet);
             let evaluated = match answer.verdict {
-                EvaluatedVerdict::Allow => Verdict::Allow,
-                EvaluatedVerdict::Deny => Verdict::Deny,
-                EvaluatedVerdict::Undecided => Verdict::Undecided,
+                Verdict::Allow => OracleVerdict::Allow,
+                Verdict::Deny => OracleVerdict::Deny,
+                Verdict::Undecided => OracleVerdict::Undecided,
             };
             let places = match (to_host, walk.outcome) {
                 (true, PacketOutcome::Returned) => ("to host".to_owned(), place_of_answer(&answer)),
@@ -298,7 +298,7 @@ fn an_evaluator_of_another_state_is_detected() {
         for packet in &scenario.packets {
             let answer = ask(&evaluator, Question::Workload(Direction::Ingress), packet);
             let expected = Question::Workload(Direction::Ingress).evaluate(&scenario.state, packet).unwrap();
-            if (answer.verdict == EvaluatedVerdict::Allow) != (expected == Verdict::Allow) {
+            if (answer.verdict == Verdict::Allow) != (expected == OracleVerdict::Allow) {
                 return Err(TestCaseError::fail("noticed"));
             }
         }

@@ -10,7 +10,7 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{TestCaseError, TestError},
 };
-use tortie_evaluate::Verdict as EvaluatedVerdict;
+use tortie_evaluate::Verdict;
 use tortie_iptables::{
     Action, Chain, ChainName, ConntrackState, DispatchBy, Layout, MapKey, MapKind, MapVerdict, MarkBits, Match,
     Matches, PortList, PortRange, Protocol, Rule, Side, Table,
@@ -20,15 +20,15 @@ use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
 use tortie_model::{AdminState, Family, QosControls, desired::Members};
 use tortie_nftables::{
-    Command, Context, Features, FullNames, LayeredName, ProgramRule, SetKind, SetName, TableId, Transaction,
-    Verdict as KernelVerdict, compile, wire::ObservedRule,
+    Command, Context, Features, FullNames, LayeredName, ProgramRule, RuleVerdict, SetKind, SetName, TableId,
+    Transaction, compile, wire::ObservedRule,
 };
 use tortie_rules::{
     HostDispatch, IpvsConfig, Marks, NftablesConfig, PacketFilter, Renderer, RulesConfig, TunnelConfig,
     names::{chain, ip_set_name, static_set},
 };
 use tortie_testkit::{
-    evaluator::Verdict,
+    evaluator::OracleVerdict,
     packet::Packet,
     walker::{PacketOutcome, Skb, Tables, Walk},
 };
@@ -81,9 +81,9 @@ fn check_within(
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}, {state:?}: {felix:?}\n{fast:?}")));
                 }
                 let evaluated = match ask(&evaluator, question, packet).verdict {
-                    EvaluatedVerdict::Allow => Verdict::Allow,
-                    EvaluatedVerdict::Deny => Verdict::Deny,
-                    EvaluatedVerdict::Undecided => Verdict::Undecided,
+                    Verdict::Allow => OracleVerdict::Allow,
+                    Verdict::Deny => OracleVerdict::Deny,
+                    Verdict::Undecided => OracleVerdict::Undecided,
                 };
                 if state == ConntrackState::New && verdict(fast.outcome, fast.mark, accept) != evaluated {
                     return Err(TestCaseError::fail(format!("{question:?}, {packet}: means {evaluated:?}, {fast:?}")));
@@ -321,9 +321,9 @@ fn transaction(id: TableId, tables: &[(Table, &Tables)]) -> Transaction {
             chains.extend(verdict.target().map(layered));
             let name = |chain| layered(chain).as_str().into();
             let verdict = match verdict {
-                MapVerdict::Accept => KernelVerdict::Accept,
-                MapVerdict::Jump(chain) => KernelVerdict::Jump(name(chain)),
-                MapVerdict::Goto(chain) => KernelVerdict::Goto(name(chain)),
+                MapVerdict::Accept => RuleVerdict::Accept,
+                MapVerdict::Jump(chain) => RuleVerdict::Jump(name(chain)),
+                MapVerdict::Goto(chain) => RuleVerdict::Goto(name(chain)),
             };
             elements.push(Command::AddMapElements { map: layered(map), elements: vec![(key, verdict)] });
         }
@@ -433,7 +433,7 @@ fn mark_map() -> Vec<Command> {
     let rule = Rule::new(Action::Dispatch { by, map: "cali-mark".parse().unwrap() });
     let shown = tortie_nftables::rules("seed", std::slice::from_ref(&rule), context).next().unwrap();
     let expressions = compile(&rule, &context).unwrap();
-    let element = (MapKey::Mark(0x0100_0000), KernelVerdict::Accept);
+    let element = (MapKey::Mark(0x0100_0000), RuleVerdict::Accept);
     vec![
         Command::AddMap { map: map.clone(), kind: MapKind::Mark },
         Command::AddChain { chain: chain.clone(), base: None },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::test_runner::TestCaseError;
 use tortie_model::desired::{TierList, TierPolicies};
 use tortie_model::{AdminState, Direction, PolicyId};
-use tortie_testkit::evaluator::{DesiredState, Layer, Verdict};
+use tortie_testkit::evaluator::{DesiredState, Layer, OracleVerdict};
 
 use crate::chains::{Question, config};
 use crate::evaluate::{evaluated, evaluator, settings};
@@ -49,7 +49,7 @@ fn a_preview_of_a_staged_policy_has_the_verdicts_of_its_enforcement() {
                     let query = evaluated(packet);
                     let preview = now.preview_workload(&id, direction, &query, staged).unwrap();
                     let expected = Question::Workload(direction).evaluate(&then, packet).unwrap();
-                    if (preview.verdict == tortie_evaluate::Verdict::Allow) != (expected == Verdict::Allow) {
+                    if (preview.verdict == tortie_evaluate::Verdict::Allow) != (expected == OracleVerdict::Allow) {
                         return Err(TestCaseError::fail(format!(
                             "{staged} {direction:?} {packet}: {preview:?}, {expected:?}"
                         )));
@@ -120,10 +120,10 @@ fn a_preview_of_a_staged_host_policy_has_the_verdicts_of_its_enforcement() {
     assert!(changed.get().iter().all(|count| *count > 0), "staged policies change nothing in a layer: {changed:?}");
 }
 
-fn oracle_verdict(verdict: tortie_evaluate::Verdict) -> Verdict {
+fn oracle_verdict(verdict: tortie_evaluate::Verdict) -> OracleVerdict {
     match verdict {
-        tortie_evaluate::Verdict::Allow => Verdict::Allow,
-        tortie_evaluate::Verdict::Deny => Verdict::Deny,
-        tortie_evaluate::Verdict::Undecided => Verdict::Undecided,
+        tortie_evaluate::Verdict::Allow => OracleVerdict::Allow,
+        tortie_evaluate::Verdict::Deny => OracleVerdict::Deny,
+        tortie_evaluate::Verdict::Undecided => OracleVerdict::Undecided,
     }
 }

@@ -10,15 +10,14 @@ use proptest::test_runner::TestCaseError;
 use tortie_bpf::ArrayMap;
 use tortie_classes::{Classes, Compiled, GroupId};
 use tortie_ebpf::{
-    Assembler, Base, BlocksPlace, CELLS, Cell, DecisionId, Helper, MapId, Program, Question as Places, Register, Size,
-    Tables, Transport,
+    Assembler, Base, BlocksPlace, CELLS, Cell, DecisionId, Helper, MapId, Program, Register, Size, Tables, Transport,
 };
 use tortie_evaluate::{Answer, DecidedBy, Evaluator, Layer, Packet, Verdict};
 use tortie_model::desired::{
     DesiredUpdate, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{AdminState, Cidr, Direction, Family, PolicyId, PolicyKind, Protocol, Rule, RuleAction, TierName};
-use tortie_testkit::evaluator::{Layer as OracleLayer, Verdict as OracleVerdict};
+use tortie_testkit::evaluator::{Layer as OracleLayer, OracleVerdict};
 
 use crate::chains::Question;
 use crate::evaluate::{evaluated, evaluator, messages, settings};
@@ -35,8 +34,8 @@ fn blocks(count: u32) -> BlocksPlace {
 }
 
 /// Returns the places of a question's parts in the program's memory.
-fn question(family: Family, count: u32) -> Places {
-    Places {
+fn question(family: Family, count: u32) -> tortie_ebpf::Question {
+    tortie_ebpf::Question {
         blocks: blocks(count),
         family,
         base: Register::R7.into(),
@@ -430,7 +429,7 @@ fn programs_decide_by_tables_of_millions_of_cells() {
 }
 
 #[test]
-#[ignore = "prints figures that only a release build on a quiet machine has; other tests assert what is decided"]
+#[ignore = "prints figures that only an optimized build on a quiet machine has; other tests assert the decisions"]
 fn nanoseconds_of_a_decision() {
     let kernel = Kernel::new();
     for count in [10, 100, 1_000, 10_000] {

@@ -13,7 +13,7 @@ use tortie_netfilter::{Member, SetType};
 use tortie_nftables::{Features, LayeredName, Plan, Table, TableConfig, TableId, Transaction};
 use tortie_rules::{HostDispatch, NftablesConfig, PacketFilter, Renderer, RulesConfig, names::ip_set_name};
 use tortie_testkit::{
-    evaluator::{DesiredState, Verdict},
+    evaluator::{DesiredState, OracleVerdict},
     packet::Packet,
     walker::{PacketOutcome, Skb, nft::Ruleset},
 };
@@ -149,7 +149,8 @@ impl Texts {
                     let message = format!("{packet} from {input} to {output}: {walked:?}, not {outcome:?}");
                     if walked.outcome == outcome { Ok(()) } else { Err(TestCaseError::fail(message)) }
                 };
-                let outcome = if expected == Verdict::Allow { PacketOutcome::Accepted } else { PacketOutcome::Dropped };
+                let outcome =
+                    if expected == OracleVerdict::Allow { PacketOutcome::Accepted } else { PacketOutcome::Dropped };
                 is(&self.up, &Skb::new(*packet, input, output), outcome)?;
                 is(&self.down, &Skb::new(*packet, input, output), PacketOutcome::Dropped)?;
                 let unknown = |interface: &str| {
@@ -219,8 +220,8 @@ fn verdicts_of_both_walkers_are_read_alike() {
         Ruleset::parse("add table ip calico\nadd chain ip calico a\nadd rule ip calico a meta mark set 0x0").unwrap();
     let skb = Skb { mark: accept, ..Skb::new(packet, "", "") };
     let walk = table.walk("a", &skb).unwrap();
-    assert_eq!(verdict(walk.outcome, skb.mark, accept), Verdict::Allow);
-    assert_eq!(verdict(walk.outcome, walk.mark, accept), Verdict::Undecided);
+    assert_eq!(verdict(walk.outcome, skb.mark, accept), OracleVerdict::Allow);
+    assert_eq!(verdict(walk.outcome, walk.mark, accept), OracleVerdict::Undecided);
 }
 
 kernel_test! {

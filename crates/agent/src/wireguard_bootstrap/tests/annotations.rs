@@ -31,6 +31,6 @@ fn keys_in_annotations_of_kubernetes_are_removed() {
         server
             .apply(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": annotations}}));
         assert_eq!(bootstrap.servers().unwrap(), all());
-        assert_eq!(annotation(own), device, "what agrees stays");
+        assert_eq!(annotation(own), device, "an equal annotation stays");
     }
 }

@@ -249,10 +249,10 @@ proptest! {
                     // A program that is killed just after the record was written has confirmed
                     // nevertheless.
                     let is_on_record = world.is_confirmed();
-                    prop_assert!(is_on_record || result.is_err(), "told of a confirmation that is not on record");
+                    prop_assert!(is_on_record || result.is_err(), "a confirmation without a record is reported");
                     if is_on_record && !confirmed {
-                        prop_assert!(made.is_ok() || with_effect, "confirmed what was never made");
-                        prop_assert!(world.reboots > 0 || world.waited < WINDOW, "confirmed too late");
+                        prop_assert!(made.is_ok() || with_effect, "a change that was never made is confirmed");
+                        prop_assert!(world.reboots > 0 || world.waited < WINDOW, "the confirmation is too late");
                         confirmed = true;
                     }
                 }
@@ -275,7 +275,7 @@ proptest! {
                 Event::Clock(jump) => world.shift(jump),
                 Event::Other(which) if is_recorded => {
                     let mut object = spec(77);
-                    object["metadata"] = json!({"annotations": {"by": "somebody else"}});
+                    object["metadata"] = json!({"annotations": {"by": "another user"}});
                     world.store.put(&keys[which], object).unwrap();
                     others[which] = true;
                 }
@@ -296,7 +296,7 @@ proptest! {
         let with_tier = wanted.iter().zip(&now).enumerate();
         for (place, (wanted, now)) in with_tier {
             if others.get(place).is_some_and(|other| *other) {
-                prop_assert_eq!(now.as_ref().unwrap()["metadata"]["annotations"]["by"].as_str(), Some("somebody else"));
+                prop_assert_eq!(now.as_ref().unwrap()["metadata"]["annotations"]["by"].as_str(), Some("another user"));
             } else {
                 prop_assert_eq!(now, wanted, "{}", &keys[place]);
             }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tortie_classes::evaluate::{DecidedBy, Layer, Packet, Verdict};
 use tortie_model::Direction;
 
-use super::{Description, Place, layer_text};
+use super::{Description, InterfaceEndpoint, layer_text};
 use crate::node::EndpointName;
 
 /// Numbered item of the text.
@@ -88,7 +88,7 @@ impl Description {
     }
 }
 
-fn group_at(place: &Place, layer: Layer, direction: Direction) -> Option<usize> {
+fn group_at(place: &InterfaceEndpoint, layer: Layer, direction: Direction) -> Option<usize> {
     let group = place.groups.iter().find(|(of, way, _)| (*of, *way) == (layer, direction));
     group.map(|(.., number)| *number)
 }

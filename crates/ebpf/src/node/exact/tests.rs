@@ -92,7 +92,7 @@ fn an_address_that_changes_its_class_is_closed_until_no_packet_can_be_at_the_oth
     assert_eq!(
         (find(&map, &exact, 1), find(&map, &exact, 2)),
         (Found::Open(10), Found::Open(20)),
-        "no packet has been judged before"
+        "no packet has been filtered before"
     );
 
     exact.update(address(1)..=address(1), &of([(1, 11)]));

@@ -12,7 +12,7 @@ fn an_address_has_a_limit_before_the_hello_and_one_in_all() {
     let (one, two) = (address("10.0.0.1"), address("10.0.0.2"));
     let (first, before) = registry.enter(one, LIMITS).unwrap();
     let second = registry.enter(address("::ffff:10.0.0.1"), LIMITS).unwrap();
-    assert_eq!(registry.enter(one, LIMITS).unwrap_err(), Excess::Address, "two have not said hello");
+    assert_eq!(registry.enter(one, LIMITS).unwrap_err(), Excess::Address, "two clients have not sent a hello");
     let other = registry.enter(two, LIMITS).unwrap();
 
     drop(before);

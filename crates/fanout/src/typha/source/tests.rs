@@ -119,7 +119,9 @@ fn both_sides_ask_for_a_name() {
     let with = |tls| TyphaSource::new(TyphaOptions { tls, ..options(&address) }).unwrap();
     let good = watch(with(Some(settings("typha-client", "typha-server")))).unwrap();
     assert_eq!(until_in_sync(&good).0, [ready()]);
-    for tls in [None, Some(settings("somebody", "typha-server")), Some(settings("typha-client", "another-server"))] {
+    for tls in
+        [None, Some(settings("another-client", "typha-server")), Some(settings("typha-client", "another-server"))]
+    {
         let watching = watch(with(tls)).unwrap();
         let events: Vec<Event> =
             (0..10).filter_map(|_| watching.events.recv_timeout(Duration::from_millis(50))).collect();

@@ -26,7 +26,7 @@ pub(super) fn tampered(stage: &mut Stage, map: &str) -> StageResult {
         stage.may_be_open(LOOKED_AT);
         stage.may_be_cut(LOOKED_AT);
         write(stage, map, byte)?;
-        stage.until("other maps have taken their place", |stage| {
+        stage.until("other maps have replaced them", |stage| {
             stage.check()?;
             Ok(generation(stage)? > before)
         })?;

@@ -82,7 +82,7 @@ pub(super) fn map_full(stage: &mut Stage) -> StageResult {
         },
         &[],
     )?;
-    stage.until("maps with more room have taken their place", |stage| {
+    stage.until("larger maps have replaced them", |stage| {
         stage.check()?;
         Ok(stage.links().len() == 8 && stage.links() != before)
     })?;

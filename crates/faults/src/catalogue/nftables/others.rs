@@ -91,14 +91,14 @@ impl Owner {
             }
         }
         let owner = Self(child);
-        stage.until("somebody owns tables", |stage| is_owned(stage))?;
+        stage.until("a process owns tables", |stage| is_owned(stage))?;
         Ok(owner)
     }
 
     /// Ends the process; the kernel deletes its tables.
     fn end(self, stage: &mut Stage) -> StageResult {
         drop(self);
-        stage.until("nobody owns a table", |stage| Ok(!is_owned(stage)?))
+        stage.until("no process owns a table", |stage| Ok(!is_owned(stage)?))
     }
 }
 

@@ -13,15 +13,15 @@ fn pending_hits_assume_that_all_staged_policies_are_in_force() {
     let staged = |name: &str| policy_id(PolicyKind::StagedNetworkPolicy, name).to_string();
     // The first policy decides nothing, the second one decides.
     let mut denying = collector(&[RuleAction::Log, RuleAction::Deny]);
-    log(&mut denying, id(WEB, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    log(&mut denying, id(WEB, DB, 5432), PrefixVerdict::Allow, Direction::Ingress, 0);
     for direction in [Direction::Ingress, Direction::Egress] {
-        assert_eq!(pending(&denying, direction), [(staged("s1"), 0, Verdict::Deny)]);
+        assert_eq!(pending(&denying, direction), [(staged("s1"), 0, PrefixVerdict::Deny)]);
     }
     // Without staged policies, the policies in force decide.
     let mut enforced = collector(&[]);
-    log(&mut enforced, id(AWAY, DB, 5432), Verdict::Allow, Direction::Ingress, 0);
+    log(&mut enforced, id(AWAY, DB, 5432), PrefixVerdict::Allow, Direction::Ingress, 0);
     let db = policy_id(PolicyKind::NetworkPolicy, "db").to_string();
-    assert_eq!(pending(&enforced, Direction::Ingress), [(db, 0, Verdict::Allow)]);
+    assert_eq!(pending(&enforced, Direction::Ingress), [(db, 0, PrefixVerdict::Allow)]);
     assert_eq!(pending(&enforced, Direction::Egress), [], "no workload of this node");
     // A staged policy replaces the one of its name, and decides nothing about this packet.
     let replacement = policy_id(PolicyKind::StagedNetworkPolicy, "db");
@@ -30,7 +30,7 @@ fn pending_hits_assume_that_all_staged_policies_are_in_force() {
     desire(&mut enforced, &workload("db", DB, &ids).1);
     let tier = TierName::new("default");
     let end = format!("{:?}", DecidedBy::EndOfTier { tier: tier.clone() });
-    assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, Verdict::Deny)]);
+    assert_eq!(pending(&enforced, Direction::Ingress), [(end, 0, PrefixVerdict::Deny)]);
     assert_eq!(enforced.governing(&counted(&enforced, Direction::Ingress, false), &tier), [&ids[0], &ids[1]]);
     assert!(enforced.governing(&counted(&enforced, Direction::Egress, false), &tier).is_empty());
 }
@@ -45,7 +45,7 @@ fn staged_policies_of_host_endpoints_are_evaluated_by_packet_path() {
     let db = policy_id(PolicyKind::NetworkPolicy, "db");
     with_host_endpoint(&mut collector, &[own.clone(), db.clone()], &[forwarded.clone(), db.clone()]);
     let staged_at_host = |collector: &mut Collector, id| {
-        log(collector, id, Verdict::Allow, Direction::Ingress, 0);
+        log(collector, id, PrefixVerdict::Allow, Direction::Ingress, 0);
         let events = collector.take_events(at(300));
         let staged = events[0].flow.staged.iter().filter(|staged| staged.at_host);
         let summaries = staged.map(|staged| (staged.policy.clone(), staged.verdict == tortie_evaluate::Verdict::Deny));
@@ -60,11 +60,11 @@ fn staged_policies_of_host_endpoints_are_evaluated_by_packet_path() {
     let mut one = self::collector(&[]);
     desire(&mut one, &DesiredUpdate::Policy(own.clone(), policy(&[RuleAction::Deny])));
     with_host_endpoint(&mut one, &[own.clone(), db.clone()], &[]);
-    log(&mut one, id(AWAY, NODE, 22), Verdict::Allow, Direction::Ingress, 0);
+    log(&mut one, id(AWAY, NODE, 22), PrefixVerdict::Allow, Direction::Ingress, 0);
     let aggregate = counted(&one, Direction::Ingress, true);
     let tier = TierName::new("default");
     let decided_by = DecidedBy::PolicyRule { tier: tier.clone(), policy: own.clone(), index: 0 };
-    let denied = Hit { direction: Direction::Ingress, verdict: Verdict::Deny, decided_by };
+    let denied = Hit { direction: Direction::Ingress, verdict: PrefixVerdict::Deny, decided_by };
     assert_eq!(one.pending(&aggregate), [denied]);
     assert_eq!(one.governing(&aggregate, &tier), [&own, &db]);
 }

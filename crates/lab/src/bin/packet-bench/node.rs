@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Place, interface_name};
+use tortie_lab::pods::{LabHost, interface_name};
 use tortie_lab::program::{Answer, Program};
 
 use crate::policy::{POD, Policy};
@@ -29,7 +29,7 @@ impl Node {
     /// Creates and connects the namespaces, without any packet filter.
     pub(crate) fn new() -> Result<Self> {
         let (namespace, client, pod) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
-        let interface = interface_name(&Place::pod("bench", "server")).ok_or("pods have interfaces")?;
+        let interface = interface_name(&LabHost::pod("bench", "server")).ok_or("pods have interfaces")?;
         namespace.ip([
             format!("link add eth0 type veth peer name eth0 netns {}", client.path().display()),
             format!("link add {interface} type veth peer name eth0 netns {}", pod.path().display()),

@@ -331,7 +331,7 @@ impl Maps {
         let bytes = descriptors.map(|descriptor| -> Result<u64> {
             let info = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
             let bytes = info.lines().find_map(|line| line.strip_prefix("memlock:"));
-            Ok(bytes.ok_or("the kernel does not tell what a map takes")?.trim().parse()?)
+            Ok(bytes.ok_or("the kernel reports no `memlock` of a map")?.trim().parse()?)
         });
         bytes.sum()
     }

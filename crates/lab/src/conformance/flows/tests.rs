@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{FlowFault, ReportedFlow, ReportedFlows, Row, Tracer};
 use crate::{
     cases::{Cluster, ClusterPod, LabelledNamespace},
-    pods::{Family, Flow, FlowOutcome, Place, Port, Reachability},
+    pods::{Family, Flow, FlowOutcome, LabHost, Port, Reachability},
 };
 
 const SOURCE_PORT: u16 = 40_000;
@@ -56,8 +56,12 @@ fn row(nodes: [usize; 2], to: &str, port: u16, outcome: FlowOutcome) -> Row {
     objects.extend(policies());
     let mut tracer = Tracer::new();
     tracer.follow(&cluster, &objects);
-    let flow =
-        Flow { family: Family::V4, port: Port::tcp(port), from: Place::pod("shop", "web"), to: Place::pod("shop", to) };
+    let flow = Flow {
+        family: Family::V4,
+        port: Port::tcp(port),
+        from: LabHost::pod("shop", "web"),
+        to: LabHost::pod("shop", to),
+    };
     let measured: Reachability = [(flow.clone(), outcome)].into_iter().collect();
     let measured = measured.with_source_ports(BTreeMap::from([(flow.clone(), SOURCE_PORT)]));
     tracer.row(&flow, &measured).unwrap()

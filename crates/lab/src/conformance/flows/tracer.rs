@@ -11,7 +11,7 @@ use tortie_model::{Direction, Protocol as ModelProtocol, RuleAction};
 use super::{Attempt, Hit, Row};
 use crate::{
     cases::{CaseDirectory, Cluster, ClusterPod},
-    pods::{Family, Flow, Place, Protocol, Reachability},
+    pods::{Family, Flow, LabHost, Protocol, Reachability},
 };
 
 /// The cluster of the agents, for `tortie_analysis::trace`.
@@ -55,7 +55,7 @@ impl Tracer {
         Some(Row { flow: flow.clone(), attempt, reached: measured.reached(flow), nodes, egress, ingress })
     }
 
-    fn pod(&self, place: &Place) -> Option<&ClusterPod> {
+    fn pod(&self, place: &LabHost) -> Option<&ClusterPod> {
         self.pods.iter().find(|pod| pod.place() == *place)
     }
 }

@@ -82,8 +82,8 @@ fn generations(kernel: &Kernel) -> Generations<FakeEdge> {
     Generations::new(FakeEdge::new(kernel), Family::ALL.into())
 }
 
-fn places() -> impl Iterator<Item = Place> {
-    Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family }))
+fn places() -> impl Iterator<Item = AttachPoint> {
+    Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| AttachPoint { hook, family }))
 }
 
 /// Asserts that each place has exactly one program, which enforces this number.
@@ -260,7 +260,7 @@ fn foreign_detachments_are_found_and_repaired() {
         generations.reconcile(&mut contents).unwrap();
         assert_eq!(generations.check(&contents).unwrap(), Repairs::default());
 
-        let place = Place { hook: Hook::Forward, family: Family::V4 };
+        let place = AttachPoint { hook: Hook::Forward, family: Family::V4 };
         lock(&kernel).detach(place);
         assert_eq!(lock(&kernel).enforced(place), []);
         let repairs = generations.check(&contents).unwrap();
@@ -341,7 +341,7 @@ fn generations_that_cannot_be_adopted_are_replaced_without_gap() {
             ("no program", |held, _| held.unpin_name("program-input-6")),
             ("too small a map", |held, _| held.shrink(MapKind::Blocks)),
             ("no link", |held, _| held.unpin_name("output-4")),
-            ("a detached link", |held, _| held.detach(Place { hook: Hook::Forward, family: Family::V4 })),
+            ("a detached link", |held, _| held.detach(AttachPoint { hook: Hook::Forward, family: Family::V4 })),
         ];
         for (name, change) in changes {
             let kernel = kernel(by_rules);
@@ -363,7 +363,7 @@ fn generations_that_cannot_be_adopted_are_replaced_without_gap() {
         let kernel = kernel(by_rules);
         generations(&kernel).reconcile(&mut Numbered::new(1)).unwrap();
         Generations::new(FakeEdge::new(&kernel), vec![Family::V4]).reconcile(&mut Numbered::new(1)).unwrap();
-        let attached = |family| lock(&kernel).attached(Place { hook: Hook::Forward, family });
+        let attached = |family| lock(&kernel).attached(AttachPoint { hook: Hook::Forward, family });
         assert_eq!((attached(Family::V4), attached(Family::V6)), (1, 0));
     }
 }
@@ -414,7 +414,7 @@ fn whenever_a_restart_ends_or_fails_the_next_one_enforces_everything() {
 fn folders_of_other_versions_go_once_the_own_programs_are_attached() {
     let kernel = Kernel::default();
     let mut before = FakeEdge::new(&kernel);
-    let place = Place { hook: Hook::Forward, family: Family::V4 };
+    let place = AttachPoint { hook: Hook::Forward, family: Family::V4 };
     let link = before.attach(place, 2, &Vec::new()).unwrap();
     before.pin("layout-of-another-version", "x", &link).unwrap();
     drop((before, link));
@@ -448,7 +448,7 @@ fn links_are_looked_at_once_something_has_changed() {
         lock(&kernel).steps - before
     };
     assert_eq!(steps(&mut generations, 0), 1, "only asked");
-    let place = Place { hook: Hook::Forward, family: Family::V4 };
+    let place = AttachPoint { hook: Hook::Forward, family: Family::V4 };
     for _ in 0..2 {
         lock(&kernel).detach(place);
         assert!(steps(&mut generations, 1) > 1);

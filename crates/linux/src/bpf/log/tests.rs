@@ -36,7 +36,7 @@ fn write(ring: &RingBuffer, cell: i32, bytes: i32, times: u32) {
 
 fn hit(tier: &str) -> Hit {
     let decided_by = DecidedBy::EndOfTier { tier: TierName::new(tier) };
-    Hit { direction: Direction::Ingress, verdict: tortie_rules::Verdict::Deny, decided_by }
+    Hit { direction: Direction::Ingress, verdict: tortie_rules::PrefixVerdict::Deny, decided_by }
 }
 
 fn tiers(decided: &Decided) -> Vec<Option<Hit>> {

@@ -5,7 +5,7 @@ use tortie_model::desired::{IpSetDelta, Members, Profile, RuleSets, Rules, Workl
 use tortie_model::{Rule, WorkloadEndpoint, WorkloadEndpointId};
 
 use super::*;
-use crate::bpf::edge::Place;
+use crate::bpf::edge::AttachPoint;
 use crate::bpf::fake::{FakeEdge, FakeState, lock};
 
 type Kernel = Arc<Mutex<FakeState>>;
@@ -39,7 +39,7 @@ fn add_workload(policy: &mut ProgramPolicy<FakeEdge>, interface: &str) {
 }
 
 fn attached(kernel: &Kernel) -> usize {
-    let places = Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| Place { hook, family }));
+    let places = Family::ALL.into_iter().flat_map(|family| Hook::ALL.map(|hook| AttachPoint { hook, family }));
     places.map(|place| lock(kernel).attached(place)).sum()
 }
 
@@ -110,7 +110,7 @@ fn detached_programs_are_found_at_the_next_check() {
     let kernel = Kernel::default();
     let mut policy = with_complete_state(&kernel);
     assert!(policy.apply(SECOND).in_force);
-    let place = Place { hook: Hook::Forward, family: Family::V6 };
+    let place = AttachPoint { hook: Hook::Forward, family: Family::V6 };
     lock(&kernel).detach(place);
     assert!(policy.apply(CHECK).in_force);
     assert_eq!(lock(&kernel).attached(place), 0);

@@ -86,7 +86,7 @@ tortie_lab::kernel_test! {
         let (index, mac) = (network.index(), network.mac());
         let responder = network.node.run(Responder::spawn).unwrap().unwrap();
         for (address, silent) in [("10.0.0.50", "10.0.0.51"), ("fd00::50", "fd00::51")] {
-            assert_eq!(network.resolve(address), None, "{address} is answered for by nobody");
+            assert_eq!(network.resolve(address), None, "no host answers for {address}");
             network.node.run(|| responder.add(neighbour(index, address), Some(mac))).unwrap().unwrap();
             assert_answered(&network, address, mac);
             assert_eq!(network.resolve(silent), None, "{silent}");

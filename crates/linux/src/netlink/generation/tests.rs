@@ -8,7 +8,7 @@ use tortie_lab::netns::Namespace;
 use super::*;
 
 #[test]
-fn answers() {
+fn the_generation_is_read_from_new_generation_messages_only() {
     let answer = [0, 0, 0, 7, 8, 0, 1, 0, 0, 0, 1, 2, 8, 0, 2, 0, 0, 0, 0, 9];
     assert_eq!(parse(NFT_MSG_NEWGEN, &answer).unwrap(), Some(258));
     assert_eq!(parse(NFT_MSG_GETGEN, &answer).unwrap(), None);

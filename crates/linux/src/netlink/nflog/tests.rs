@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt}
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
-use tortie_lab::pods::{Lab, LabOptions, Place, Pod, Port, interface_name};
+use tortie_lab::pods::{Lab, LabHost, LabOptions, Pod, Port, interface_name};
 use tortie_model::Family;
 
 use super::*;
@@ -155,7 +155,7 @@ fn without_id(tuple: Tuple) -> Tuple {
 /// families.
 fn packets_through(implementation: &str) {
     let lab = lab();
-    let [client, server] = ["client", "server"].map(|name| Place::pod("x", name));
+    let [client, server] = ["client", "server"].map(|name| LabHost::pod("x", name));
     let sides = Family::ALL.map(Side::of);
     let programs = [format!("iptables-{implementation}"), format!("ip6tables-{implementation}")];
     for (side, program) in sides.iter().zip(&programs) {
@@ -274,7 +274,7 @@ kernel_test! {
             loop {
                 match open(&here, groups) {
                     Err(NetlinkError::GroupTaken { .. }) if begin.elapsed() < PATIENCE => {}
-                    outcome => return outcome.expect("nobody keeps it"),
+                    outcome => return outcome.expect("no other socket has the group"),
                 }
             }
         };

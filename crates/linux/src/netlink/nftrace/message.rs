@@ -61,18 +61,18 @@ pub enum Event {
         /// The rule.
         handle: u64,
         /// Its verdict.
-        verdict: Verdict,
+        verdict: TraceVerdict,
     },
     /// The packet reached the end of a chain, which returns to the calling chain, or continues with
     /// the policy, which is then reported.
     Return,
     /// The packet reached the end of a base chain.
-    Policy(Verdict),
+    Policy(TraceVerdict),
 }
 
 /// Verdict of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TraceVerdict {
     /// The packet passes the chains of this table at this hook.
     Accept,
     /// The packet is dropped.
@@ -147,7 +147,7 @@ impl TraceMessage {
     }
 }
 
-fn verdict(attributes: &[u8]) -> Option<Verdict> {
+fn verdict(attributes: &[u8]) -> Option<TraceVerdict> {
     let (mut found, mut chain) = (None, None);
     let read = wire::for_each_attribute(SUBJECT, attributes, |attribute, value| {
         match attribute {
@@ -162,15 +162,15 @@ fn verdict(attributes: &[u8]) -> Option<Verdict> {
 }
 
 /// `NF_*` and, negative, `enum nft_verdicts`.
-fn code(code: i32, chain: Option<String>) -> Verdict {
+fn code(code: i32, chain: Option<String>) -> TraceVerdict {
     match (code, chain) {
         // The upper half may have the reason of a drop.
-        (code, _) if code >= 0 && code & 0xff == 0 => Verdict::Drop,
-        (1, _) => Verdict::Accept,
-        (-1 | -2, _) => Verdict::Continue,
-        (-3 | -4, Some(chain)) => Verdict::Goto(chain),
-        (-5, _) => Verdict::Return,
-        (code, _) => Verdict::Other(code),
+        (code, _) if code >= 0 && code & 0xff == 0 => TraceVerdict::Drop,
+        (1, _) => TraceVerdict::Accept,
+        (-1 | -2, _) => TraceVerdict::Continue,
+        (-3 | -4, Some(chain)) => TraceVerdict::Goto(chain),
+        (-5, _) => TraceVerdict::Return,
+        (code, _) => TraceVerdict::Other(code),
     }
 }
 

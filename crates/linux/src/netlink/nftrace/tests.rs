@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use tortie_lab::kernel_test;
-use tortie_lab::pods::{Lab, LabOptions, Place, Pod, Port};
+use tortie_lab::pods::{Lab, LabHost, LabOptions, Pod, Port};
 
 use super::*;
 use crate::stop::poll_for;
@@ -65,7 +65,7 @@ kernel_test! {
             let filters = filters(family);
             let mut nftrace = lab.node().run(|| Nftrace::open(family, "tortie-test", &filters)).unwrap().unwrap();
             let connect = |from: &str, to: IpAddr, port| {
-                let place = Place::pod("x", from);
+                let place = LabHost::pod("x", from);
                 lab.namespace(&place).unwrap().run(|| TcpStream::connect(SocketAddr::new(to, port))).unwrap()
             };
             // No filter matches this port or this direction.
@@ -77,7 +77,7 @@ kernel_test! {
             assert_eq!((first.source, first.destination), (client, server), "{messages:?}");
             assert_eq!(messages[0].tcp_flags, Some(2), "a SYN");
             let accepted = messages.iter().find(|message| message.chain.name == "FORWARD").unwrap();
-            let Event::Rule { handle, verdict: Verdict::Accept } = accepted.event else { panic!("{accepted:?}") };
+            let Event::Rule { handle, verdict: TraceVerdict::Accept } = accepted.event else { panic!("{accepted:?}") };
             let handles = lab.node().run(|| handles(family)).unwrap().unwrap();
             assert_eq!(handles[&accepted.chain], [handle]);
             let of_client = messages.iter().filter(|message| message.id == accepted.id);

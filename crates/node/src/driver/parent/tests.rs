@@ -126,7 +126,7 @@ fn a_slow_driver_is_waited_for_without_blocking() {
     // It reads nothing before this returns.
     assert!(!bench.driver.enforce().unwrap().done);
     fs::write(bench.folder.path().join("out"), "").unwrap();
-    assert!(!bench.driver.takes_more(), "what is not taken stays in the calculation");
+    assert!(!bench.driver.takes_more(), "pending updates stay in the calculation");
     bench.until(Driver::takes_more).unwrap();
     assert!(!bench.is_ready());
 }

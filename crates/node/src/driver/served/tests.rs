@@ -96,7 +96,7 @@ fn updates_of_the_engine_are_enforced_and_reported() {
     assert_eq!(endpoint.unwrap().ipv4_nets, ["10.65.0.2/32"]);
     for family in Family::ALL {
         let none = Report::Wireguard { public_key: String::new(), family: Some(family) };
-        assert_eq!(bench.report(), none, "as Felix's dataplane says it without WireGuard");
+        assert_eq!(bench.report(), none, "as Felix's dataplane reports without WireGuard");
     }
     assert_eq!(bench.report(), Report::InSync);
     drop(bench.engine.take());

@@ -4,7 +4,7 @@ use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::DecidedBy;
 use tortie_flows::{Aggregate, Collector, EndGroup, Hit};
 use tortie_model::{Direction, Labels, PolicyId, PolicyKind, TierName};
-use tortie_rules::Verdict;
+use tortie_rules::PrefixVerdict;
 
 use super::proto::{self, Action, EndpointType, Flow, FlowKey, PolicyHit, PolicyTrace, Reporter};
 
@@ -127,9 +127,9 @@ fn trace<'a>(
 
 fn policy_hit<'a>(hit: &Hit, trigger: impl Fn(&TierName) -> Option<&'a PolicyId>) -> Option<PolicyHit> {
     let action = match hit.verdict {
-        Verdict::Allow => Action::Allow,
-        Verdict::Deny => Action::Deny,
-        Verdict::Pass => Action::Pass,
+        PrefixVerdict::Allow => Action::Allow,
+        PrefixVerdict::Deny => Action::Deny,
+        PrefixVerdict::Pass => Action::Pass,
     };
     let decided = PolicyHit { action: action.into(), ..PolicyHit::default() };
     let index = |index: &usize| int(*index as u64);

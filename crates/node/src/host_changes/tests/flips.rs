@@ -171,7 +171,7 @@ fn a_network_set_by_which_the_administrator_gets_in_is_not_emptied() {
     assert_eq!(node.held(), ["network set admins"]);
     assert!(node.admits());
     node.restart();
-    assert_eq!(node.held(), ["network set admins"], "and a restart knows what it was");
+    assert_eq!(node.held(), ["network set admins"], "a restart keeps the earlier set");
     assert!(node.admits());
     node.write("set", &set("198.51.100.7/32"));
     assert!(node.held().is_empty() && node.admits());

@@ -52,10 +52,10 @@ fn cluster() -> Vec<Update> {
     updates
 }
 
-/// Run with `cargo test --release -p tortie-node --lib -- --ignored --nocapture
+/// Run with `cargo test --profile bench -p tortie-node --lib -- --ignored --nocapture
 /// a_large_cluster_is_tried`.
 #[test]
-#[ignore = "prints times that only a release build on a quiet machine has; other tests assert the held changes"]
+#[ignore = "prints times that only an optimized build on a quiet machine has; other tests assert the held changes"]
 fn a_large_cluster_is_tried() {
     for holds in [false, true] {
         let observer =

@@ -145,7 +145,7 @@ fn too_many_clients_are_turned_away_until_one_leaves() {
 #[test]
 fn only_root_and_the_owner_may_ask() {
     if !geteuid().is_root() {
-        eprintln!("not run: only root can become somebody else");
+        eprintln!("not run: only root can switch to another user");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

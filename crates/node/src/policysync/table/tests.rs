@@ -28,7 +28,7 @@ fn values_come_in_portions_and_concurrent_changes_after_them() {
 fn changes_are_kept_for_the_slowest_only_as_long_as_they_are_few() {
     let mut table = Table::default();
     table.insert(0, 'a');
-    assert!(table.changes.is_empty(), "nobody follows");
+    assert!(table.changes.is_empty(), "no client follows");
     let (mut quick, slow) = (table.begin(), table.begin());
     for key in 0..10_000 {
         table.insert(key % 100, if key % 200 < 100 { 'x' } else { 'y' });

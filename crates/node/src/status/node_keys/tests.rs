@@ -28,7 +28,7 @@ fn only_the_keys_of_the_node_change() {
 
     let before = node(&server);
     write(&client, &host, &keys("", "")).unwrap();
-    assert_eq!(revision(&node(&server)), revision(&before), "nothing is written of what is not there");
+    assert_eq!(revision(&node(&server)), revision(&before), "missing annotations are not written");
 
     write(&client, &host, &keys("a", "b")).unwrap();
     let both = json!({
@@ -39,7 +39,7 @@ fn only_the_keys_of_the_node_change() {
     assert_eq!(written["metadata"]["annotations"], both);
     assert_eq!(written["spec"], before["spec"]);
     write(&client, &host, &keys("a", "b")).unwrap();
-    assert_eq!(revision(&node(&server)), revision(&written), "what is there is not written");
+    assert_eq!(revision(&node(&server)), revision(&written), "equal annotations are not written again");
 
     write(&client, &host, &Keys::from([(Family::V4, String::new())])).unwrap();
     let one = json!({"other": "stays", "projectcalico.org/WireguardPublicKeyV6": "b"});

@@ -28,7 +28,7 @@ fn only_the_keys_of_the_node_change() {
     assert_eq!(status(&store), expected);
     let writes = store.writes();
     write(&store, &host, Family::V6, "b").unwrap();
-    assert_eq!(store.writes(), writes, "what is there is not written");
+    assert_eq!(store.writes(), writes, "an equal key is not written again");
     write(&store, &host, Family::V4, "").unwrap();
     assert_eq!(status(&store), json!({"podCIDRs": ["10.244.0.0/24"], "wireguardPublicKeyV6": "b"}));
     assert_eq!(store.get(&node()).unwrap().object["spec"], json!({"bgp": {"ipv4Address": "10.0.0.1/24"}}));

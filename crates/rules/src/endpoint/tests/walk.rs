@@ -13,7 +13,7 @@ use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
 
 /// Verdict of a policy, a profile or a whole endpoint on the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ChainOutcome {
     Accept,
     Pass,
     Deny,
@@ -24,15 +24,15 @@ enum Verdict {
 struct TierInput {
     default_action: Option<TierDefaultAction>,
     /// Verdict, whether the policy is staged, and whether it has the selector of the one before.
-    policies: Vec<(Verdict, bool, bool)>,
+    policies: Vec<(ChainOutcome, bool, bool)>,
 }
 
-fn verdict() -> impl Strategy<Value = Verdict> {
+fn verdict() -> impl Strategy<Value = ChainOutcome> {
     prop_oneof![
-        6 => Just(Verdict::None),
-        1 => Just(Verdict::Accept),
-        1 => Just(Verdict::Pass),
-        1 => Just(Verdict::Deny),
+        6 => Just(ChainOutcome::None),
+        1 => Just(ChainOutcome::Accept),
+        1 => Just(ChainOutcome::Pass),
+        1 => Just(ChainOutcome::Deny),
     ]
 }
 
@@ -53,16 +53,16 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(tiers: &[TierInput], profiles: &[Verdict]) -> Self {
+    fn new(tiers: &[TierInput], profiles: &[ChainOutcome]) -> Self {
         let renderer = Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap());
         let marks = renderer.config().marks;
         let mut scene = Self { renderer, chains: BTreeMap::new(), tiers: Vec::new(), profiles: Vec::new() };
         let giving = |name, verdict| {
             let action = match verdict {
-                Verdict::Accept => Some(Action::SetMark(marks.accept)),
-                Verdict::Pass => Some(Action::SetMark(marks.pass)),
-                Verdict::Deny => Some(Action::Drop),
-                Verdict::None => None,
+                ChainOutcome::Accept => Some(Action::SetMark(marks.accept)),
+                ChainOutcome::Pass => Some(Action::SetMark(marks.pass)),
+                ChainOutcome::Deny => Some(Action::Drop),
+                ChainOutcome::None => None,
             };
             Chain::new(name, vec![Rule { action, ..Rule::default() }])
         };
@@ -103,14 +103,14 @@ impl Scene {
     }
 
     /// Returns the verdict of an endpoint's chain on the first packet of a connection.
-    fn walk(&self, chain: &Chain) -> Verdict {
+    fn walk(&self, chain: &Chain) -> ChainOutcome {
         let marks = &self.renderer.config().marks;
         // Any marks that other tables have left set.
         let mut mark = marks.policy().get();
         if self.pass_through(chain, &mut mark) {
-            return Verdict::Deny;
+            return ChainOutcome::Deny;
         }
-        if mark & marks.accept.get() != 0 { Verdict::Accept } else { Verdict::None }
+        if mark & marks.accept.get() != 0 { ChainOutcome::Accept } else { ChainOutcome::None }
     }
 
     /// Evaluates a chain; returns whether the packet was dropped.
@@ -147,26 +147,30 @@ impl Scene {
 }
 
 /// Returns the verdict of tiers; `ends` is whether a tier's end decides.
-fn meaning_of_tiers(tiers: &[TierInput], ends: bool) -> Verdict {
+fn meaning_of_tiers(tiers: &[TierInput], ends: bool) -> ChainOutcome {
     'tiers: for tier in tiers {
         let mut enforced = tier.policies.iter().filter(|(_, staged, _)| !staged).peekable();
         let any = enforced.peek().is_some();
         for (verdict, ..) in enforced {
             match verdict {
-                Verdict::Accept | Verdict::Deny => return *verdict,
-                Verdict::Pass => continue 'tiers,
-                Verdict::None => {}
+                ChainOutcome::Accept | ChainOutcome::Deny => return *verdict,
+                ChainOutcome::Pass => continue 'tiers,
+                ChainOutcome::None => {}
             }
         }
         if any && ends && tier.default_action != Some(TierDefaultAction::Pass) {
-            return Verdict::Deny;
+            return ChainOutcome::Deny;
         }
     }
-    Verdict::None
+    ChainOutcome::None
 }
 
-fn meaning_of_profiles(profiles: &[Verdict]) -> Verdict {
-    profiles.iter().copied().find(|verdict| matches!(verdict, Verdict::Accept | Verdict::Deny)).unwrap_or(Verdict::Deny)
+fn meaning_of_profiles(profiles: &[ChainOutcome]) -> ChainOutcome {
+    profiles
+        .iter()
+        .copied()
+        .find(|verdict| matches!(verdict, ChainOutcome::Accept | ChainOutcome::Deny))
+        .unwrap_or(ChainOutcome::Deny)
 }
 
 proptest! {
@@ -179,7 +183,7 @@ proptest! {
         let interface = InterfaceName::from_static("eth0");
         let host_interface = HostInterface::Named(interface);
         let normal = match meaning_of_tiers(&tiers, true) {
-            Verdict::None => meaning_of_profiles(&profiles),
+            ChainOutcome::None => meaning_of_profiles(&profiles),
             decided => decided,
         };
 
@@ -192,7 +196,7 @@ proptest! {
         let mangle = scene.renderer.host_endpoint_mangle_egress(host_interface, &scene.tiers, &scene.profiles);
         prop_assert_eq!(scene.walk(&mangle), normal);
 
-        let forwarded = if tiers.is_empty() { Verdict::Accept } else { meaning_of_tiers(&tiers, true) };
+        let forwarded = if tiers.is_empty() { ChainOutcome::Accept } else { meaning_of_tiers(&tiers, true) };
         prop_assert_eq!(scene.walk(&forward), forwarded);
         let [raw, _] = scene.renderer.host_endpoint_raw(host_interface, &scene.tiers);
         prop_assert_eq!(scene.walk(&raw), meaning_of_tiers(&tiers, false));

@@ -7,11 +7,11 @@ use proptest::collection::btree_set;
 use super::*;
 
 /// Reports whether one verdict allows no more than the other.
-fn is_no_further(verdict: Verdict, than: Verdict) -> bool {
+fn is_no_further(verdict: ChainOutcome, than: ChainOutcome) -> bool {
     match verdict {
-        Verdict::Accept => than == Verdict::Accept,
-        Verdict::Pass => matches!(than, Verdict::Accept | Verdict::Pass),
-        Verdict::Deny | Verdict::None => true,
+        ChainOutcome::Accept => than == ChainOutcome::Accept,
+        ChainOutcome::Pass => matches!(than, ChainOutcome::Accept | ChainOutcome::Pass),
+        ChainOutcome::Deny | ChainOutcome::None => true,
     }
 }
 

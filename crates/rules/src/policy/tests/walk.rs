@@ -26,7 +26,7 @@ impl Packet {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ChainOutcome {
     Accept,
     Pass,
     Deny,
@@ -42,7 +42,7 @@ pub(super) fn is_in(id: &str, address: IpAddr, port: Option<(u8, u16)>) -> bool 
     hash >> 40 & 1 == 1
 }
 
-pub(super) fn walk(chain: &Chain, marks: &Marks, packet: &Packet) -> Verdict {
+pub(super) fn walk(chain: &Chain, marks: &Marks, packet: &Packet) -> ChainOutcome {
     let mut mark = packet.noise & marks.scratch().get();
     for rule in &chain.rules {
         if !rule.matches.iter().all(|question| passes(question, mark, packet)) {
@@ -53,15 +53,15 @@ pub(super) fn walk(chain: &Chain, marks: &Marks, packet: &Packet) -> Verdict {
             Some(Action::ClearMark(bits)) => mark &= !bits.get(),
             Some(Action::SetMaskedMark(masked)) => mark = mark & !masked.mask().get() | masked.value(),
             Some(Action::Return) => break,
-            Some(Action::Drop) => return Verdict::Deny,
+            Some(Action::Drop) => return ChainOutcome::Deny,
             Some(Action::Log(_)) | None => {}
             Some(other) => panic!("unexpected {other:?}"),
         }
     }
     match (mark & marks.accept.get() != 0, mark & marks.pass.get() != 0) {
-        (true, false) => Verdict::Accept,
-        (false, true) => Verdict::Pass,
-        (false, false) => Verdict::None,
+        (true, false) => ChainOutcome::Accept,
+        (false, true) => ChainOutcome::Pass,
+        (false, false) => ChainOutcome::None,
         (true, true) => panic!("two verdicts"),
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     Parsed,
     selectors::{Kind, LOCAL, Value},
-    statements::Verdict,
+    statements::StatementVerdict,
 };
 use crate::packet::in_network;
 
@@ -23,7 +23,7 @@ pub(super) enum Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) key: Vec<Pattern>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<StatementVerdict>,
 }
 
 /// A set or a map.
@@ -48,7 +48,7 @@ impl Collection {
     }
 
     /// Returns the verdicts of a map.
-    pub(super) fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+    pub(super) fn verdicts(&self) -> impl Iterator<Item = &StatementVerdict> {
         self.elements.iter().filter_map(|element| element.verdict.as_ref())
     }
 
@@ -68,7 +68,7 @@ impl Collection {
             Pattern::Names(_) => true,
         };
         if !self.holds_intervals && element.key.iter().any(is_interval) {
-            return Err("an interval in what holds none".into());
+            return Err("an interval in a set without intervals".into());
         }
         let same_key = |other: &&Element| other.key == element.key;
         match self.elements.iter().find(same_key) {

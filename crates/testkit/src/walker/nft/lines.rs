@@ -8,7 +8,7 @@ use super::{
     NotATable, Parsed, Ruleset,
     elements::{Collection, Element, Pattern},
     selectors::Kind,
-    statements::{self, Statement, Verdict},
+    statements::{self, Statement, StatementVerdict},
 };
 
 /// Words of a line, separated by spaces; braces, commas and semicolons are separate words.
@@ -194,9 +194,9 @@ impl Ruleset {
         Ok(())
     }
 
-    fn check_verdicts<'v>(&self, verdicts: impl IntoIterator<Item = &'v Verdict>) -> Parsed<()> {
+    fn check_verdicts<'v>(&self, verdicts: impl IntoIterator<Item = &'v StatementVerdict>) -> Parsed<()> {
         for verdict in verdicts {
-            if let Verdict::Jump(chain) | Verdict::Goto(chain) = verdict {
+            if let StatementVerdict::Jump(chain) | StatementVerdict::Goto(chain) = verdict {
                 if !self.chains.contains_key(chain) {
                     return Err(format!("there is no chain {chain}").into());
                 }

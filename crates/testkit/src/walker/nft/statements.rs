@@ -37,11 +37,11 @@ pub(super) enum Statement {
     Log(String),
     /// A statement without effect on the result here.
     Nothing,
-    Verdict(Verdict),
+    Verdict(StatementVerdict),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum StatementVerdict {
     Accept,
     Drop,
     Reject,
@@ -132,7 +132,7 @@ fn action(first: &str, tokens: &mut Tokens) -> Parsed<Option<Statement>> {
                 tokens.next()?;
             }
             tokens.eat("fully-random");
-            Statement::Verdict(Verdict::Accept)
+            Statement::Verdict(StatementVerdict::Accept)
         }
         "flow" => {
             tokens.expect("offload")?;
@@ -180,20 +180,20 @@ fn arithmetic(tokens: &mut Tokens) -> Parsed<Statement> {
     }
 }
 
-pub(super) fn verdict(tokens: &mut Tokens) -> Parsed<Verdict> {
+pub(super) fn verdict(tokens: &mut Tokens) -> Parsed<StatementVerdict> {
     Ok(match tokens.next()?.as_str() {
-        "accept" => Verdict::Accept,
-        "drop" => Verdict::Drop,
-        "return" => Verdict::Return,
-        "continue" => Verdict::Continue,
-        "jump" => Verdict::Jump(tokens.next()?),
-        "goto" => Verdict::Goto(tokens.next()?),
+        "accept" => StatementVerdict::Accept,
+        "drop" => StatementVerdict::Drop,
+        "return" => StatementVerdict::Return,
+        "continue" => StatementVerdict::Continue,
+        "jump" => StatementVerdict::Jump(tokens.next()?),
+        "goto" => StatementVerdict::Goto(tokens.next()?),
         "reject" if tokens.eat("with") => {
             tokens.expect("tcp")?;
             tokens.expect("reset")?;
-            Verdict::Reset
+            StatementVerdict::Reset
         }
-        "reject" => Verdict::Reject,
+        "reject" => StatementVerdict::Reject,
         other => return Err(format!("{other:?} is no verdict").into()),
     })
 }

@@ -233,7 +233,7 @@ fn a_doubtful_allocation_is_in_use() {
     let nobody = json!({"handle_id": "u", "secondary": {"node": "n1"}});
     for (why, attributes) in [
         ("a virtual machine", machine),
-        ("nobody known", nobody),
+        ("no known owner", nobody),
         ("no handle", json!({"secondary": {"pod": "p", "namespace": "s", "node": "n1"}})),
         ("no node", json!({"handle_id": "n", "secondary": {"pod": "p", "namespace": "s"}})),
         ("a node that is none of Kubernetes", of_pod("f", "p", "foreign")),

@@ -32,7 +32,7 @@ fn chain(table: &str, name: &str) -> Chain {
 #[test]
 fn trace_messages_of_the_kernel_are_parsed() {
     let jump = TraceMessage::parse(&bytes(JUMP)).unwrap();
-    assert_eq!(jump.event, Event::Rule { handle: 3, verdict: Verdict::Goto("cali-x".into()) });
+    assert_eq!(jump.event, Event::Rule { handle: 3, verdict: TraceVerdict::Goto("cali-x".into()) });
     assert_eq!((jump.id, jump.in_interface, jump.out_interface), (0x7fd5_7d81, Some(1), None));
     assert_eq!((jump.tcp_flags, &jump.chain), (Some(2), &chain("filter", "INPUT")));
     let tuple = Tuple {
@@ -43,11 +43,11 @@ fn trace_messages_of_the_kernel_are_parsed() {
     };
     assert_eq!(jump.headers, Some(LoggedHeaders { tuple, length: 60 }));
     let drop = TraceMessage::parse(&bytes(DROP)).unwrap();
-    assert_eq!(drop.event, Event::Rule { handle: 4, verdict: Verdict::Drop });
+    assert_eq!(drop.event, Event::Rule { handle: 4, verdict: TraceVerdict::Drop });
     assert_eq!((drop.id, drop.headers, drop.chain), (jump.id, None, chain("filter", "cali-x")));
     let end = TraceMessage::parse(&bytes(END)).unwrap();
     assert_eq!((end.event, end.chain), (Event::Return, chain("t", "output")));
-    assert_eq!(TraceMessage::parse(&bytes(POLICY)).unwrap().event, Event::Policy(Verdict::Accept));
+    assert_eq!(TraceMessage::parse(&bytes(POLICY)).unwrap().event, Event::Policy(TraceVerdict::Accept));
 }
 
 #[test]
@@ -60,14 +60,14 @@ fn a_rule_that_returns_is_a_rule() {
         attribute(NFTA_TRACE_VERDICT, &attribute(NFTA_VERDICT_CODE, &(-5_i32).to_be_bytes())),
     ];
     let event = TraceMessage::parse(&message.concat()).unwrap().event;
-    assert_eq!(event, Event::Rule { handle: 9, verdict: Verdict::Return });
+    assert_eq!(event, Event::Rule { handle: 9, verdict: TraceVerdict::Return });
 }
 
 #[test]
 fn refusals_with_a_reason_are_refusals() {
-    assert_eq!(code(0x0016_0000, None), Verdict::Drop);
-    assert_eq!(code(3, None), Verdict::Other(3));
-    assert_eq!(code(-4, Some("cali-x".into())), Verdict::Goto("cali-x".into()));
+    assert_eq!(code(0x0016_0000, None), TraceVerdict::Drop);
+    assert_eq!(code(3, None), TraceVerdict::Other(3));
+    assert_eq!(code(-4, Some("cali-x".into())), TraceVerdict::Goto("cali-x".into()));
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn a_connection_that_is_allowed() {
         (PolicyKind::NetworkPolicy, "db", &[RuleAction::Log, RuleAction::Allow]),
     ];
     let mut collector = collector(&policies);
-    let prefix = rule_prefix(Verdict::Allow, OwnerKind::Policy, Direction::Ingress, 1, "np/shop/db");
+    let prefix = rule_prefix(PrefixVerdict::Allow, OwnerKind::Policy, Direction::Ingress, 1, "np/shop/db");
     let flows = sent(&mut collector, WEB, &[prefix], 10);
     let labels = vec!["a-b=2".to_owned(), "a=1".to_owned()];
     let text = str::to_owned;
@@ -180,7 +180,7 @@ fn the_end_of_a_tier_names_its_last_policy() {
     ];
     let mut collector = collector(&policies);
     let tier = TierName::new("default");
-    let prefix = end_of_tier_prefix(Verdict::Deny, Direction::Ingress, &tier);
+    let prefix = end_of_tier_prefix(PrefixVerdict::Deny, Direction::Ingress, &tier);
     let flows = sent(&mut collector, PARTNER, std::slice::from_ref(&prefix), 0);
     let [denied] = &flows[..] else { panic!("{flows:?}") };
     let key = denied.key.as_ref().unwrap();
@@ -213,7 +213,7 @@ fn the_end_of_a_tier_names_its_last_policy() {
 fn profile_hits_have_no_tier_and_come_last() {
     let policies: [(PolicyKind, &str, &[RuleAction]); 1] = [(PolicyKind::NetworkPolicy, "db", &[RuleAction::NextTier])];
     let mut collector = collector(&policies);
-    let passed = rule_prefix(Verdict::Pass, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/db");
+    let passed = rule_prefix(PrefixVerdict::Pass, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/db");
     let flows = sent(&mut collector, WEB, &[passed, no_profile_prefix(Direction::Ingress)], 0);
     let traces = flows.first().and_then(|flow| flow.key.as_ref()?.policies.as_ref()).unwrap();
     let last = traces.enforced_policies.last().unwrap();
@@ -224,7 +224,7 @@ fn profile_hits_have_no_tier_and_come_last() {
 
     let named = Hit {
         direction: Direction::Egress,
-        verdict: Verdict::Allow,
+        verdict: PrefixVerdict::Allow,
         decided_by: DecidedBy::ProfileRule { profile: ProfileName::new("kns.shop"), index: 3 },
     };
     let hit = policy_hit(&named, |_| None).unwrap();
@@ -251,7 +251,7 @@ fn host_endpoints_report_flows_to_their_node() {
     desire(&mut collector, &DesiredUpdate::HostEndpoint(key.name.clone(), state));
     collector.on_update(&Update::HostEndpoint(key, Some(Valid::new(endpoint).unwrap())));
 
-    let prefix = rule_prefix(Verdict::Deny, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/hosts");
+    let prefix = rule_prefix(PrefixVerdict::Deny, OwnerKind::Policy, Direction::Ingress, 0, "np/shop/hosts");
     let counted = counted_to(&mut collector, PARTNER, NODE, std::slice::from_ref(&prefix), 0);
     let [aggregate] = &counted[..] else { panic!("{counted:?}") };
     assert!(collector.is_of_own_end(aggregate));

@@ -29,10 +29,10 @@ fn send_all(state: &mut State, clients: impl Iterator<Item = u64>) -> usize {
     count
 }
 
-/// Run with `cargo test --release -p tortie-node --features policysync --lib -- --ignored
+/// Run with `cargo test --profile bench -p tortie-node --features policysync --lib -- --ignored
 /// --nocapture a_large_set`.
 #[test]
-#[ignore = "prints times that only a release build on a quiet machine has; tests of the same code assert the sent messages"]
+#[ignore = "prints times that only an optimized build on a quiet machine has; tests of the same code assert the sent messages"]
 fn a_large_set() {
     let mut state = State::new(Limits::default());
     let begin = Instant::now();
