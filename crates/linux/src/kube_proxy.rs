@@ -8,8 +8,8 @@ use tortie_model::{Family, with_causes};
 use tortie_nftables::TableId;
 
 use crate::exec::{Job, Runner, is_installed};
+use crate::iptables_legacy;
 use crate::kernel::TimeLimits;
-use crate::leftovers::legacy_tables;
 use crate::netlink::former::has_chain;
 use crate::netlink::{Netlink, Nftables};
 
@@ -49,7 +49,7 @@ pub fn is_found(runner: &Runner, timeout: Duration) -> bool {
 /// can read its tables; they would create a missing one.
 fn in_legacy_iptables(family: Family, runner: &Runner) -> bool {
     let program = Programs::specific(Backend::Legacy, family).save;
-    if !legacy_tables(family).lines().any(|table| table == "nat") || !is_installed(&program) {
+    if !iptables_legacy::tables(family).lines().any(|table| table == "nat") || !is_installed(&program) {
         return false;
     }
     let args = vec!["-t".to_owned(), "nat".to_owned()];
@@ -89,13 +89,13 @@ mod tests {
             let timeout = Duration::from_secs(10);
             for (create, by_nftables) in [
                 ("nft add table ip6 kube-proxy; nft add chain ip6 kube-proxy services", true),
-                ("ip link add kube-ipvs0 type dummy", false),
+                ("ip link add kube-ipvs0 type veth peer name other", false),
                 ("ip6tables-nft -t nat -N KUBE-SERVICES", false),
             ] {
                 let namespace = Namespace::new().unwrap();
                 let found = || {
                     let runner = Runner::new(Stop::new().unwrap());
-                    (is_found(&runner, timeout), has_nftables_tables(timeout), legacy_tables(Family::V4))
+                    (is_found(&runner, timeout), has_nftables_tables(timeout), iptables_legacy::tables(Family::V4))
                 };
                 assert_eq!(namespace.run(found).unwrap(), (false, false, String::new()), "{create}");
                 namespace.shell(create).unwrap();

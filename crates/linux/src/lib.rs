@@ -8,6 +8,7 @@ pub mod announcements;
 pub mod bpf;
 mod error_context;
 pub mod exec;
+mod iptables_legacy;
 pub mod kernel;
 pub mod kube_proxy;
 pub mod leftovers;

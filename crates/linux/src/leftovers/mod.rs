@@ -1,5 +1,6 @@
-//! Removal of objects of Felix that Tortie does not use itself: tables of its nftables mode,
-//! programs and maps of its eBPF mode, `WireGuard` devices, rules and routes, and bandwidth limits.
+//! Removal of objects that are not in use: Felix's programs and maps of its eBPF mode, `WireGuard`
+//! devices, rules and routes, and bandwidth limits, and the nftables tables of Felix or of another
+//! back end of Tortie.
 
 mod at_work;
 mod iptables;
@@ -20,7 +21,6 @@ use tortie_model::{Family, InterfaceName, with_causes};
 use tortie_nftables::TableId;
 
 pub use at_work::felix_at_work;
-pub(crate) use iptables::legacy_tables;
 pub use iptables::{LeftInIptables, left_in_iptables};
 
 use crate::exec::Runner;
@@ -109,10 +109,10 @@ impl TakeOver {
             Err(error) => Removed { objects: Vec::new(), problems: vec![with_causes(&error)] },
         };
         for object in removed.objects {
-            tracing::info!(leftover = %object, "a leftover of Felix is removed");
+            tracing::info!(leftover = %object, "a leftover of Felix or another back end is removed");
         }
         for problem in removed.problems {
-            tracing::warn!(%problem, "leftovers of Felix cannot be removed");
+            tracing::warn!(%problem, "leftovers of Felix or another back end cannot be removed");
         }
     }
 }

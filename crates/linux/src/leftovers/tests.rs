@@ -115,4 +115,16 @@ kernel_test! {
         assert_eq!((nftables.has_arp_tables(), nftables.has_flow_tables()), (has_arp, has_flow_tables));
         assert_eq!(namespace.shell("nft list ruleset").unwrap(), "");
     }
+
+    fn detection_of_arp_tables_writes_nothing_after_a_restart() {
+        let namespace = Namespace::new().unwrap();
+        let mut nftables = namespace.run(|| Nftables::open(Duration::from_secs(10)).unwrap()).unwrap();
+        if !nftables.has_arp_tables() {
+            return;
+        }
+        namespace.shell("nft add table arp calico-arp; nft add chain arp calico-arp c").unwrap();
+        let before = nftables.generation().unwrap();
+        assert!(nftables.has_arp_tables());
+        assert_eq!(nftables.generation().unwrap(), before);
+    }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage,
 };
@@ -84,6 +84,12 @@ pub(super) fn change_request(change: &DeviceChange) -> (Request, &'static str) {
         }
         DeviceChange::AddAddress(index, address) => {
             let message = RouteNetlinkMessage::NewAddress(address_message(*index, *address));
+            (Request { message, flags: NLM_F_CREATE | NLM_F_EXCL }, "address add")
+        }
+        DeviceChange::AddLinkAddress(index, address) => {
+            let mut message = address_message(*index, *address);
+            message.header.scope = AddressScope::Link;
+            let message = RouteNetlinkMessage::NewAddress(message);
             (Request { message, flags: NLM_F_CREATE | NLM_F_EXCL }, "address add")
         }
         DeviceChange::DeleteAddress(index, address) => {

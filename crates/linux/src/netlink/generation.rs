@@ -145,8 +145,12 @@ impl Nftables {
         self.takes(probe, Command::AddFlowTable { devices: Vec::new() })
     }
 
-    /// Reports whether the kernel supports tables for ARP packets. Leaves nothing behind.
+    /// Reports whether the kernel supports tables for ARP packets. Leaves nothing behind, and
+    /// writes nothing where Calico's table is in place.
     pub fn has_arp_tables(&mut self) -> bool {
+        if self.has_chains(TableId::CALICO_ARP).is_ok_and(|has| has) {
+            return true;
+        }
         let probe = TableId { name: "calico-arp-probe", ..TableId::CALICO_ARP };
         let base = BaseChain { kind: ChainKind::Filter, hook: Hook::Output, priority: 0 };
         self.takes(probe, Command::AddChain { chain: LayeredName::from_kernel("filter-OUTPUT"), base: Some(base) })

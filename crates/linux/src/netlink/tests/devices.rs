@@ -74,6 +74,13 @@ kernel_test! {
                 assert!(netlink.addresses(index, family).unwrap().contains(&address));
                 netlink.change_device(&DeviceChange::DeleteAddress(index, address)).unwrap();
                 assert!(!netlink.addresses(index, family).unwrap().contains(&address));
+                if family == Family::V4 {
+                    netlink.change_device(&DeviceChange::AddLinkAddress(index, address)).unwrap();
+                    let shown = namespace.shell(&format!("ip -o -4 addr show dev {name}")).unwrap();
+                    assert!(shown.contains("scope link"), "{shown}");
+                    netlink.change_device(&DeviceChange::DeleteAddress(index, address)).unwrap();
+                    assert!(!netlink.addresses(index, family).unwrap().contains(&address));
+                }
 
                 netlink.change_device(&DeviceChange::Delete(index)).unwrap();
                 assert_eq!(netlink.device(name).unwrap(), None);
