@@ -20,6 +20,7 @@ mod listeners;
 mod machine;
 #[cfg(feature = "manual")]
 mod manual;
+mod node;
 #[cfg(feature = "manual")]
 mod reference;
 mod run;
@@ -62,6 +63,7 @@ enum Command {
     Cleanup(cleanup::Args),
     #[command(flatten)]
     Other(tortie_cli::Command),
+    Node(node::Args),
     Version(version::Args),
     #[cfg(feature = "manual")]
     Completions(manual::CompletionsArgs),
@@ -91,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Dataplane(args) => dataplane::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Other(command) => command.run(),
+        Command::Node(args) => node::run(&args),
         Command::Version(args) => version::run(&args),
         #[cfg(feature = "manual")]
         Command::Completions(args) => manual::completions(&args),

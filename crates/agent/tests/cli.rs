@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -425,4 +426,27 @@ fn pods_are_picked_by_inherited_labels_and_own_labels_win() {
     assert!(show("own == 'no'").is_empty());
     assert!(show("!all()").is_empty());
     assert_eq!(tortie(&["show", "pods", "app ==", "--datastore", &datastore]).status.code(), Some(2));
+}
+
+#[test]
+fn node_diags_writes_a_private_archive_once() {
+    let dir = directory(&[("agent.log", "started with --etcd-password pa55\n")]);
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let (archive, log, socket) = (file("a.tar.gz"), file("agent.log"), file("no.sock"));
+    let args = ["node", "diags", "--output", &archive, "--log-file", &log, "--socket", &socket];
+    let output = tortie(&args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o600);
+    let contents = |file: &str| {
+        let tar = Command::new("tar").args(["-xzOf", &archive, "--wildcards", &format!("*/{file}")]).output().unwrap();
+        stdout(&tar)
+    };
+    assert!(contents("version").contains(env!("CARGO_PKG_VERSION")));
+    assert!(contents("mounts").contains(" / "));
+    assert_eq!(contents("log"), "started with --etcd-password <redacted>\n");
+    assert!(contents("status.json").contains("no.sock"), "the reason why the agent does not answer");
+    assert!(contents("missing").contains("status.json: exit status: 1\n"), "{}", contents("missing"));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the archive and the log");
+    let again = tortie(&args);
+    assert!(!again.status.success() && stderr(&again).contains("File exists"), "{}", stderr(&again));
 }

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 /// Groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "dataplane", "controller", "fanout", "cleanup"]),
-    ("Inspect", &["status", "config", "show", "flows", "get", "trace", "map", "history"]),
+    ("Inspect", &["status", "config", "show", "flows", "get", "trace", "map", "history", "node"]),
     ("Change", &["apply", "create", "replace", "patch", "label", "delete", "staged", "confirm", "rollback"]),
     ("Author", &["check", "plan", "diff", "render", "selector", "replay"]),
     ("Reference", &["parameters", "reference", "man", "completions", "version", "help"]),
