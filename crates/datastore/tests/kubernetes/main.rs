@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, reason = "the tests run a server, and end if that fails")]
 
 mod client;
+mod documented_kinds;
 mod reflector;
 mod source;
 mod store;
