@@ -9,7 +9,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::Cidr;
-use tortie_parameters::Parameter;
+use tortie_parameters::{BadValue, Parameter};
 
 use super::format_value::FormatValue;
 use super::parse::{self, FailsafePort, IfacePattern, LogRate, LogSeverity, Parsed, TableRange, choices};
@@ -228,6 +228,24 @@ impl Param {
     /// Returns the default in words.
     pub(crate) fn default(&self) -> String {
         (self.format)(&DEFAULTS)
+    }
+
+    /// Sets the field from a value as written, which may be `none`.
+    pub(crate) fn assign(&self, config: &mut Config, value: &str) -> Parsed<()> {
+        if !value.eq_ignore_ascii_case("none") {
+            return (self.set)(config, value);
+        }
+        if self.row.refuses_none {
+            return Err("cannot be switched off".into());
+        }
+        (self.clear)(config);
+        Ok(())
+    }
+
+    /// Returns whether the program does not start with this invalid value, if the node itself sets
+    /// it.
+    pub(crate) fn is_fatal(&self, value: &str) -> bool {
+        self.row.bad_value == BadValue::Fatal || self.row.refuses_none && value.eq_ignore_ascii_case("none")
     }
 }
 

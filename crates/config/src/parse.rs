@@ -8,6 +8,7 @@ use std::time::Duration;
 use regex::Regex;
 use tortie_iptables::InterfaceName;
 use tortie_model::{Cause, Cidr, parse_address, with_causes};
+use tortie_rules::Marks;
 
 use super::format_value::format_values;
 use super::server::{GrpcServer, ServerError};
@@ -204,7 +205,8 @@ fn scaled(raw: &str, unit: f64, refusal: &str) -> Parsed<Duration> {
 
 pub(crate) fn mark_mask(raw: &str) -> Parsed<u32> {
     let mask: u32 = integer_in(raw, 0, i64::from(u32::MAX)).map_err(|_| "must be a 32-bit number".to_owned())?;
-    if mask.count_ones() < 2 { Err("must have at least two bits set".into()) } else { Ok(mask) }
+    let marks = Marks::allocate(mask, false, false);
+    marks.map(|_| mask).map_err(|error| format!("must have at least {} bits set", error.needed).into())
 }
 
 fn iface_char(c: char) -> bool {

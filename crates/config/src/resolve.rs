@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tortie_model::desired::ConfigSource;
-use tortie_parameters::{BadValue, Parameter, Treatment, find, parameters};
+use tortie_parameters::{Parameter, Treatment, find, parameters};
+use tortie_resources::manifest::ParameterRemark;
 use tortie_resources::spelling;
+use tortie_rules::Marks;
 
 use super::params::{Config, NftablesMode, PARAMS, Param};
 use super::parse;
 use super::sources::BY_ADDRESS;
-use super::sources::{IdleLine, Sources};
-use super::versions::{CalicoVersion, former_defaults};
+use super::sources::{IdleLine, Sources, is_local};
+use super::versions::{Baseline, CLUSTER_ROUTES, CalicoVersion};
 
 /// Notice to the operator about a configuration value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,21 @@ pub enum Notice {
         /// The default.
         default: String,
     },
+    /// The datastore's value of a parameter that the program needs is invalid; another one is used.
+    Fallback {
+        /// The parameter.
+        name: &'static str,
+        /// The value as written.
+        value: String,
+        /// Source of the value.
+        source: ConfigSource,
+        /// Flaw of the value.
+        why: String,
+        /// The value that is used.
+        instead: String,
+        /// Whether this is the datastore's last valid value, and not the default.
+        is_last_valid: bool,
+    },
     /// The parameter may only be set on the node itself.
     LocalOnly {
         /// The parameter.
@@ -76,6 +93,9 @@ pub enum Notice {
         /// The behaviour instead.
         why: &'static str,
     },
+    /// `ProgramClusterRoutes` is `Disabled`: BIRD programs routes, and the cluster's version of
+    /// Calico is unknown.
+    RoutesOfBird,
     /// A line of the configuration file sets nothing.
     IdleLine(IdleLine),
 }
@@ -89,8 +109,10 @@ impl Notice {
             | Self::NotUsed { source, .. }
             | Self::NotDone { source, .. }
             | Self::Bad { source, .. }
+            | Self::Fallback { source, .. }
             | Self::Overruled { source, .. }
             | Self::LocalOnly { source, .. } => *source,
+            Self::RoutesOfBird => ConfigSource::DatastoreGlobal,
             Self::IdleLine(_) => ConfigSource::ConfigFile,
         }
     }
@@ -111,8 +133,16 @@ impl Notice {
             Self::NotUsed { why, .. } => format!("is a parameter of Felix that has no effect here: {why}"),
             Self::NotDone { value, why, .. } => format!("`{value}`: {why}"),
             Self::Bad { value, why, default, .. } => format!("{}; the default is used: {default}", fault(value, why)),
+            Self::Fallback { value, why, instead, is_last_valid, .. } => {
+                let which = if *is_last_valid { "last valid value stays in force" } else { "default is used" };
+                format!("{}; the {which}: {instead}", fault(value, why))
+            }
             Self::LocalOnly { .. } => "can only be set on the node itself; ignored".into(),
             Self::Overruled { by, why, .. } => format!("has no effect beside {by}: {why}"),
+            Self::RoutesOfBird => {
+                "has no value, and ClusterInformation names no version of Calico; routes by tunl0 are left to BIRD"
+                    .to_owned()
+            }
             Self::IdleLine(line) => format!("`{}` has no `=`; ignored", line.text),
         }
     }
@@ -134,12 +164,30 @@ impl fmt::Display for Notice {
             Self::NotUsed { name, .. }
             | Self::NotDone { name, .. }
             | Self::Bad { name, .. }
+            | Self::Fallback { name, .. }
             | Self::Overruled { name, .. }
             | Self::LocalOnly { name, .. } => *name,
+            Self::RoutesOfBird => CLUSTER_ROUTES,
             Self::IdleLine(line) => return write!(f, "config file: line {}: {message}", line.number),
         };
-        write!(f, "{}: {name}: {message}", source_name(self.source()))
+        let place = match self {
+            Self::Bad { .. } | Self::Fallback { .. } => field_place(name, self.source()),
+            _ => String::new(),
+        };
+        write!(f, "{}: {name}{place}: {message}", source_name(self.source()))
     }
+}
+
+/// Returns the field that sets a parameter, and its resource; empty for other sources.
+fn field_place(name: &str, source: ConfigSource) -> String {
+    let resource = match source {
+        ConfigSource::DatastoreGlobal => "FelixConfiguration/default",
+        ConfigSource::DatastorePerHost => "FelixConfiguration/node.NAME of this node",
+        ConfigSource::DatastorePerSelector => "a FelixConfiguration that selects this node",
+        _ => return String::new(),
+    };
+    let field = find(name).and_then(|parameter| parameter.field);
+    field.map(|field| format!(" (spec.{} of {resource})", field.name)).unwrap_or_default()
 }
 
 /// An invalid value of a parameter that the program needs.
@@ -213,10 +261,6 @@ pub fn source_name(source: ConfigSource) -> &'static str {
     }
 }
 
-fn is_local(source: ConfigSource) -> bool {
-    matches!(source, ConfigSource::ConfigFile | ConfigSource::Environment | ConfigSource::InternalOverride)
-}
-
 impl Sources {
     /// Returns the node's own value of a parameter that configures the connection to a datastore.
     #[must_use]
@@ -229,18 +273,19 @@ impl Sources {
     /// Parses every value of every source; the highest source that names a parameter decides it.
     ///
     /// # Errors
-    /// [`ConfigError`] for an invalid value of a parameter that the program needs.
+    /// [`ConfigError`] for an invalid value of a parameter that the program needs, if the node
+    /// itself sets it. For one of the datastore the last valid value, or the default, is used.
     #[expect(clippy::expect_used, reason = "a test reads each former default")]
     pub fn resolve(&self) -> Result<Resolved, ConfigError> {
         let mut config = Config::default();
         let mut raw = BTreeMap::new();
         let mut set_at: BTreeMap<&'static str, ConfigSource> = BTreeMap::new();
         let mut notices: Vec<Notice> = self.idle_lines.iter().cloned().map(Notice::IdleLine).collect();
-        let version = self.calico_version();
-        for default in version.into_iter().flat_map(former_defaults) {
+        let baseline = self.baseline();
+        for default in baseline.former_defaults() {
             let param =
                 PARAMS.iter().find(|p| p.row.name == default.name).expect("former defaults are of parameters here");
-            set_default(&mut config, param, version);
+            set_default(&mut config, param, baseline);
             raw.insert(default.name.to_owned(), default.value.to_owned());
         }
         // From the weakest source to the strongest, so that the strongest is written last.
@@ -262,10 +307,16 @@ impl Sources {
                     notices.push(Notice::LocalOnly { name: param.row.name, source });
                     continue;
                 }
-                assign(&mut config, param, (value, source), version, &mut notices)?;
-                raw.insert(param.row.name.to_owned(), value.clone());
+                match self.assign(&mut config, param, (value, source), baseline, &mut notices)? {
+                    Some(value) => raw.insert(param.row.name.to_owned(), value.to_owned()),
+                    None => raw.remove(param.row.name),
+                };
                 set_at.insert(param.row.name, source);
             }
+        }
+        for (name, notice) in narrow_marks(&mut config, &set_at, &raw) {
+            raw.remove(name);
+            notices.push(notice);
         }
         notices.extend(overruled(&config, &set_at));
         if self.overrules_prefix(&config)
@@ -273,6 +324,10 @@ impl Sources {
         {
             let why = "interfaces whose names begin with veth or cni are closed to unknown workloads";
             notices.push(Notice::Overruled { name: "InterfacePrefix", source, by: BY_ADDRESS, why });
+        }
+        let has_datastore = self.iter().any(|(source, _)| source == ConfigSource::DatastoreGlobal);
+        if matches!(baseline, Baseline::UnknownWithBird) && has_datastore && !set_at.contains_key(CLUSTER_ROUTES) {
+            notices.push(Notice::RoutesOfBird);
         }
         let beside_nftables = match config.nftables_mode {
             NftablesMode::Auto if !config.bpf_enabled => overruled_by_nftables(&config, &set_at, BY_AUTO),
@@ -283,10 +338,15 @@ impl Sources {
 }
 
 impl Sources {
-    /// Returns the version of Calico that the cluster's `ClusterInformation` names.
-    fn calico_version(&self) -> Option<CalicoVersion> {
-        let global = self.iter().find(|(source, _)| *source == ConfigSource::DatastoreGlobal)?;
-        CalicoVersion::read(global.1.get("CalicoVersion")?)
+    /// Returns the version of Calico that the cluster's `ClusterInformation` names, or the
+    /// assumption in its place.
+    fn baseline(&self) -> Baseline {
+        let global = self.iter().find(|(source, _)| *source == ConfigSource::DatastoreGlobal);
+        match global.and_then(|(_, raw)| CalicoVersion::read(raw.get("CalicoVersion")?)) {
+            Some(version) => Baseline::Version(version),
+            None if self.has_bird_routes => Baseline::UnknownWithBird,
+            None => Baseline::Unknown,
+        }
     }
 
     /// Whether the prefixes for workloads that are identified by address take the place of
@@ -295,6 +355,32 @@ impl Sources {
     pub fn overrules_prefix(&self, config: &Config) -> bool {
         self.by_address && config.interface_prefix == Config::default().interface_prefix
     }
+}
+
+/// Gives the datastore's mark masks without a bit for `WireGuard` their default, if it is enabled.
+fn narrow_marks(
+    config: &mut Config,
+    set_at: &BTreeMap<&'static str, ConfigSource>,
+    raw: &BTreeMap<String, String>,
+) -> Vec<(&'static str, Notice)> {
+    let masks = [("IptablesMarkMask", config.iptables_mark_mask), ("NftablesMarkMask", config.nftables_mark_mask)];
+    if !config.wireguard_enabled && !config.wireguard_enabled_v6 {
+        return Vec::new();
+    }
+    let mut notices = Vec::new();
+    for (name, mask) in masks {
+        let (Err(error), Some(source), Some(value)) =
+            (Marks::allocate(mask, true, false), set_at.get(name).copied(), raw.get(name).cloned())
+        else {
+            continue;
+        };
+        if let Some(param) = PARAMS.iter().find(|param| param.row.name == name && !is_local(source)) {
+            let why = format!("must have at least {} bits set with WireGuard", error.needed);
+            let instead = set_default(config, param, Baseline::Unknown);
+            notices.push((name, Notice::Fallback { name, value, source, why, instead, is_last_valid: false }));
+        }
+    }
+    notices
 }
 
 /// Returns notices about parameters that are set, and that others leave without an effect.
@@ -355,43 +441,52 @@ fn unheeded(parameter: &Parameter, value: &str, source: ConfigSource) -> Option<
     }
 }
 
-fn assign(
-    config: &mut Config,
-    param: &Param,
-    (value, source): (&str, ConfigSource),
-    version: Option<CalicoVersion>,
-    notices: &mut Vec<Notice>,
-) -> Result<(), ConfigError> {
-    let refusal = if value.eq_ignore_ascii_case("none") {
-        if param.row.refuses_none {
-            Some("cannot be switched off".to_owned())
-        } else {
-            (param.clear)(config);
-            None
+impl Sources {
+    /// Sets a parameter. Returns the raw value that it has then; `None` for the default in place of
+    /// an invalid value.
+    #[expect(clippy::expect_used, reason = "a last valid value was assigned before")]
+    fn assign<'v>(
+        &'v self,
+        config: &mut Config,
+        param: &Param,
+        (value, source): (&'v str, ConfigSource),
+        baseline: Baseline,
+        notices: &mut Vec<Notice>,
+    ) -> Result<Option<&'v str>, ConfigError> {
+        let name = param.row.name;
+        let Err(refusal) = param.assign(config, value) else {
+            if let Some(why) = not_done(name, value) {
+                notices.push(Notice::NotDone { name, value: value.into(), source, why });
+            }
+            return Ok(Some(value));
+        };
+        let (why, value_as_written) = (refusal.to_string(), value.to_owned());
+        if !param.is_fatal(value) {
+            let default = set_default(config, param, baseline);
+            notices.push(Notice::Bad { name, value: value_as_written, source, why, default });
+            return Ok(Some(value));
         }
-    } else {
-        (param.set)(config, value).err().map(|refusal| refusal.to_string())
-    };
-    let Some(why) = refusal else {
-        if let Some(why) = not_done(param.row.name, value) {
-            notices.push(Notice::NotDone { name: param.row.name, value: value.into(), source, why });
+        if is_local(source) {
+            return Err(ConfigError { name, value: value_as_written, source_of_value: source, why });
         }
-        return Ok(());
-    };
-    let fatal =
-        (param.row.bad_value == BadValue::Fatal) || (param.row.refuses_none && value.eq_ignore_ascii_case("none"));
-    if fatal {
-        return Err(ConfigError { name: param.row.name, value: value.into(), source_of_value: source, why });
+        let last_valid = self.last_valid(param);
+        let instead = match last_valid {
+            Some(last) => {
+                param.assign(config, last).expect("a last valid value is valid");
+                last.to_owned()
+            }
+            None => set_default(config, param, baseline),
+        };
+        let is_last_valid = last_valid.is_some();
+        notices.push(Notice::Fallback { name, value: value_as_written, source, why, instead, is_last_valid });
+        Ok(last_valid)
     }
-    let default = set_default(config, param, version);
-    notices.push(Notice::Bad { name: param.row.name, value: value.into(), source, why, default });
-    Ok(())
 }
 
-/// Sets a parameter to its default in this version of Calico. Returns the default.
+/// Sets a parameter to its default. Returns the default.
 #[expect(clippy::expect_used, reason = "a test reads each former default")]
-fn set_default(config: &mut Config, param: &Param, version: Option<CalicoVersion>) -> String {
-    let former = version.into_iter().flat_map(former_defaults).find(|default| default.name == param.row.name);
+fn set_default(config: &mut Config, param: &Param, baseline: Baseline) -> String {
+    let former = baseline.former_defaults().find(|default| default.name == param.row.name);
     if let Some(default) = former {
         (param.set)(config, default.value).expect("former defaults are valid values");
         return default.value.to_owned();
@@ -456,22 +551,34 @@ fn closest_parameter(written: &str) -> Option<&'static str> {
     spelling::closest(written, &known)
 }
 
-/// Returns the message about a parameter that the datastore sets; for
+/// Returns the problem of a parameter that the datastore sets; for
 /// [`ParameterCheck`](tortie_resources::manifest::ParameterCheck).
 #[must_use]
-pub fn validate_parameter(name: &str, value: &str) -> Option<String> {
+#[expect(clippy::expect_used, reason = "only values of the node itself are errors")]
+pub fn validate_parameter(name: &str, value: &str) -> Option<ParameterRemark> {
     let mut sources = Sources::default();
     sources.set(ConfigSource::DatastoreGlobal, [(name.to_owned(), value.to_owned())].into());
-    match sources.resolve() {
-        Ok(resolved) => resolved.notices.first().map(Notice::message),
-        Err(error) => {
-            let ConfigError { value, why, .. } = error;
-            Some(format!(
-                "{}; a running agent keeps its configuration, and no agent starts with this value",
-                fault(&value, &why)
-            ))
-        }
+    let resolved = sources.resolve().expect("a value of the datastore is replaced");
+    // Calicoctl refuses such a value, used or not.
+    if let Some(Err(refusal)) =
+        find(name).filter(|parameter| parameter.kind.starts_with("regexp")).map(|_| parse::regex(value))
+        && !resolved.notices.iter().any(|notice| matches!(notice, Notice::Bad { .. }))
+    {
+        let instead = "it has no effect here".to_owned();
+        return Some(ParameterRemark::Invalid { flaw: fault(value, &refusal.to_string()), instead });
     }
+    let notice = resolved.notices.first()?;
+    Some(match notice {
+        Notice::Bad { value, why, default, .. } => {
+            let instead = format!("the default is used: {default}");
+            ParameterRemark::Invalid { flaw: fault(value, why), instead }
+        }
+        Notice::Fallback { value, why, instead, .. } => {
+            let instead = format!("a running agent keeps its last valid value, others use the default: {instead}");
+            ParameterRemark::Invalid { flaw: fault(value, why), instead }
+        }
+        _ => ParameterRemark::NoEffect(notice.message()),
+    })
 }
 
 #[cfg(test)]

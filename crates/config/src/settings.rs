@@ -75,6 +75,7 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
             AddressClaims::Bounded => tortie_calc::AddressClaims::Bounded,
             AddressClaims::Any => tortie_calc::AddressClaims::Any,
         },
+        http_by_proxy: http_by_proxy(config),
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
         ipip_enabled: config.ipip_enabled,
         vxlan_enabled: config.vxlan_enabled,
@@ -94,6 +95,12 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
         routes: if config.wireguard_enabled || config.wireguard_enabled_v6 { Demand::Always } else { Demand::Pools },
         ..GraphConfig::new(hostname)
     }
+}
+
+/// Whether proxies can follow the policy sync API, and thus enforce HTTP matches.
+#[must_use]
+pub fn http_by_proxy(config: &Config) -> bool {
+    cfg!(feature = "policysync") && !config.policy_sync_path_prefix.is_empty()
 }
 
 /// Whether rules log their decisions.

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_model::desired::{ConfigSource, ConfigUpdate};
+use tortie_parameters::BadValue;
+
+use super::params::{Config, PARAMS, Param};
 
 /// The raw values of one source, by name as the source spells it. Empty values do not count.
 pub type Raw = BTreeMap<String, String>;
@@ -19,10 +22,14 @@ pub const PREFIXES_BY_ADDRESS: [&str; 2] = ["veth", "cni"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
     by_source: BTreeMap<ConfigSource, Raw>,
+    /// The datastore's last valid values of the parameters that the program needs.
+    last_valid: BTreeMap<&'static str, String>,
     /// Lines of the configuration file that set nothing.
     pub(super) idle_lines: Vec<IdleLine>,
     /// Whether `--workloads by-address` is given, which concerns parameters as well.
     pub(super) by_address: bool,
+    /// Whether BIRD programs routes by `tunl0`.
+    pub(super) has_bird_routes: bool,
 }
 
 /// A configuration file that is no INI file: the flaw, with its line.
@@ -65,8 +72,26 @@ impl Sources {
         Self { by_address, ..self }
     }
 
-    /// Replaces the values of the datastore.
+    /// Sets whether BIRD programs routes by `tunl0`. The default of `ProgramClusterRoutes` is then
+    /// `Disabled` if the cluster's version of Calico is unknown.
+    pub fn set_bird_routes(&mut self, has_bird_routes: bool) {
+        self.has_bird_routes = has_bird_routes;
+    }
+
+    /// Replaces the values of the datastore. Valid values of parameters that the program needs stay
+    /// known, in case that invalid ones take their place.
     pub fn set_datastore(&mut self, update: &ConfigUpdate) {
+        for param in PARAMS.iter().filter(|param| param.row.refuses_none || param.row.bad_value == BadValue::Fatal) {
+            match self.in_datastore(param).map(str::to_owned) {
+                Some(value) if param.assign(&mut Config::default(), &value).is_ok() => {
+                    self.last_valid.insert(param.row.name, value);
+                }
+                Some(_) => {}
+                None => {
+                    self.last_valid.remove(param.row.name);
+                }
+            }
+        }
         let owned = |raw: &BTreeMap<Arc<str>, Arc<str>>| {
             raw.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
         };
@@ -75,11 +100,25 @@ impl Sources {
         self.set(ConfigSource::DatastorePerHost, owned(&update.host));
     }
 
+    fn in_datastore(&self, param: &Param) -> Option<&str> {
+        let mut values = self.iter().rev().filter(|(source, _)| !is_local(*source)).flat_map(|(_, raw)| raw);
+        values.find(|(name, _)| name.eq_ignore_ascii_case(param.row.name)).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the value that takes the place of an invalid one of the datastore.
+    pub(super) fn last_valid(&self, param: &Param) -> Option<&str> {
+        self.last_valid.get(param.row.name).map(String::as_str)
+    }
+
     /// Returns the values of each source, the weakest first.
     #[must_use]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ConfigSource, &Raw)> {
         self.by_source.iter().map(|(source, raw)| (*source, raw))
     }
+}
+
+pub(super) fn is_local(source: ConfigSource) -> bool {
+    matches!(source, ConfigSource::ConfigFile | ConfigSource::Environment | ConfigSource::InternalOverride)
 }
 
 /// The parameters among environment variables: those whose names begin with `FELIX_`, in any case.

@@ -29,12 +29,15 @@ pub(crate) struct FormerDefault {
     pub(crate) value: &'static str,
 }
 
+/// Parameter that decides whether BIRD or the agent programs routes to other nodes.
+pub(crate) const CLUSTER_ROUTES: &str = "ProgramClusterRoutes";
+
 /// Changes from 3.29 to 3.33 of parameters that have an effect here
 /// (`felix/config/config_params.go`).
 const FORMER_DEFAULTS: [FormerDefault; 4] = [
     FormerDefault { name: "EndpointStatusPathPrefix", changed_in: CalicoVersion(3, 30), value: "" },
     FormerDefault { name: "NFTablesMode", changed_in: CalicoVersion(3, 32), value: "Disabled" },
-    FormerDefault { name: "ProgramClusterRoutes", changed_in: CalicoVersion(3, 33), value: "Disabled" },
+    FormerDefault { name: CLUSTER_ROUTES, changed_in: CalicoVersion(3, 33), value: "Disabled" },
     FormerDefault {
         name: "PrometheusMetricsClientAuth",
         changed_in: CalicoVersion(3, 33),
@@ -42,9 +45,26 @@ const FORMER_DEFAULTS: [FormerDefault; 4] = [
     },
 ];
 
-/// Returns the defaults that a version of Calico has in place of the present ones.
-pub(crate) fn former_defaults(version: CalicoVersion) -> impl Iterator<Item = &'static FormerDefault> {
-    FORMER_DEFAULTS.iter().filter(move |default| version < default.changed_in)
+/// Basis for the defaults of parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Baseline {
+    /// The cluster's version of Calico.
+    Version(CalicoVersion),
+    /// The version is unknown, and BIRD programs routes to other nodes.
+    UnknownWithBird,
+    /// The version is unknown.
+    Unknown,
+}
+
+impl Baseline {
+    /// Returns the defaults that hold in place of the present ones.
+    pub(crate) fn former_defaults(self) -> impl Iterator<Item = &'static FormerDefault> {
+        FORMER_DEFAULTS.iter().filter(move |default| match self {
+            Self::Version(version) => version < default.changed_in,
+            Self::UnknownWithBird => default.name == CLUSTER_ROUTES,
+            Self::Unknown => false,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -88,10 +108,31 @@ mod tests {
         ];
         for (name, values) in TABLE {
             for (minor, value) in (29..).zip(values) {
-                let former = former_defaults(CalicoVersion(3, minor)).find(|default| default.name == name);
+                let former =
+                    Baseline::Version(CalicoVersion(3, minor)).former_defaults().find(|default| default.name == name);
                 let present = tortie_parameters::find(name).expect("a parameter of Felix").default;
                 assert_eq!(former.map_or(present, |former| former.value), value, "{name} of 3.{minor}");
             }
         }
+    }
+
+    #[test]
+    fn the_documentation_has_the_defaults_of_each_version() {
+        let cell = |value: &str| if value.is_empty() { " none |".to_owned() } else { format!(" `{value}` |") };
+        let rows = FORMER_DEFAULTS.iter().map(|FormerDefault { name, .. }| {
+            let present = tortie_parameters::find(name).expect("a parameter of Felix").default;
+            let of_version = |minor| {
+                let former =
+                    Baseline::Version(CalicoVersion(3, minor)).former_defaults().find(|default| default.name == *name);
+                cell(former.map_or(present, |former| former.value))
+            };
+            format!("| `{name}` |{}\n", (29..=34).map(of_version).collect::<String>())
+        });
+        let table = format!(
+            "| Parameter | 3.29 | 3.30 | 3.31 | 3.32 | 3.33 | 3.34 |\n|---|---|---|---|---|---|---|\n{}",
+            rows.collect::<String>()
+        );
+        let documented = include_str!("../../../docs/book/src/reference/differences.md");
+        assert!(documented.contains(&table), "differences.md lacks this table:\n{table}");
     }
 }

@@ -53,6 +53,7 @@ pub mod path;
 mod position;
 mod problem;
 mod scalar;
+mod schema;
 pub mod spelling;
 pub mod stored;
 mod switches;

@@ -39,10 +39,11 @@ fn failsafe_ports_in_all_forms() {
 }
 
 #[test]
-fn marks_need_two_bits() {
+fn marks_need_six_bits() {
     assert_eq!(mark_mask("0xffff0000"), Ok(0xffff_0000));
     assert_eq!(mark_mask("4278190080"), Ok(0xff00_0000));
-    assert!(mark_mask("0x10000").is_err());
+    assert_eq!(mark_mask("0x3f"), Ok(0x3f));
+    assert_eq!(mark_mask("0x1f").unwrap_err().to_string(), "must have at least 6 bits set");
     assert!(mark_mask("0x1ffff0000").is_err());
 }
 

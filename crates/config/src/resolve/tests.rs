@@ -1,7 +1,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{EndpointToHostAction, ProgramClusterRoutes, Raw};
+use tortie_model::desired::ConfigUpdate;
+use tortie_parameters::BadValue;
+
+use crate::{ChainInsertMode, EndpointToHostAction, ProgramClusterRoutes, Raw};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
     pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
@@ -60,6 +63,81 @@ fn invalid_values_of_fatal_parameters_are_errors() {
     assert_eq!(error.to_string(), "config file: ChainInsertMode: `prepend` must be one of insert, append");
     assert!(resolve(&[(ConfigSource::ConfigFile, &[("MaxIpsetSize", "none")])]).is_err());
     assert!(resolve(&[(ConfigSource::ConfigFile, &[("MaxIpsetSize", "many")])]).is_ok());
+}
+
+#[test]
+fn an_invalid_value_of_the_datastore_is_replaced_by_the_last_valid_one_or_the_default() {
+    let update = |global: &[(&str, &str)], host: &[(&str, &str)]| {
+        let arcs = |pairs: &[(&str, &str)]| pairs.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
+        ConfigUpdate { global: arcs(global), host: arcs(host), ..ConfigUpdate::default() }
+    };
+    let mut sources = Sources::default();
+    let mut mode = |global: &[(&str, &str)], host: &[(&str, &str)]| {
+        sources.set_datastore(&update(global, host));
+        let resolved = sources.resolve().unwrap();
+        let notices: Vec<String> = resolved.notices.iter().map(ToString::to_string).collect();
+        (resolved.config.chain_insert_mode, resolved.raw.get("ChainInsertMode").cloned(), notices.join("\n"))
+    };
+    let (good, bad) = (&[("ChainInsertMode", "append")][..], &[("ChainInsertMode", "sideways")][..]);
+    let (begins, fault) =
+        ("datastore (global): ChainInsertMode (spec.chainInsertMode of ", "`sideways` must be one of insert, append");
+    let of_default = format!("{begins}FelixConfiguration/default): {fault}; the default is used: insert");
+    let kept = format!("{begins}FelixConfiguration/default): {fault}; the last valid value stays in force: append");
+    assert_eq!(mode(bad, &[]), (ChainInsertMode::Insert, None, of_default.clone()));
+    assert_eq!(mode(good, &[]), (ChainInsertMode::Append, Some("append".into()), String::new()));
+    for _ in 0..2 {
+        assert_eq!(mode(bad, &[]), (ChainInsertMode::Append, Some("append".into()), kept.clone()));
+    }
+    let of_host = kept.replace("(global)", "(per-host)").replace("default)", "node.NAME of this node)");
+    assert_eq!(mode(good, bad), (ChainInsertMode::Append, Some("append".into()), of_host));
+    assert_eq!(mode(&[], &[]), (ChainInsertMode::Insert, None, String::new()));
+    // The value that was valid before has been removed since.
+    assert_eq!(mode(bad, &[]), (ChainInsertMode::Insert, None, of_default));
+}
+
+#[test]
+fn every_needed_parameter_has_a_replacement_for_a_value_of_the_datastore() {
+    for param in PARAMS.iter().filter(|param| param.row.bad_value == BadValue::Fatal || param.row.refuses_none) {
+        let bad = if param.row.refuses_none { "none" } else { "\u{1}:-/" };
+        let set = |source| resolve(&[(source, &[(param.row.name, bad)])]);
+        if param.assign(&mut Config::default(), bad).is_ok() {
+            // Any text is the path of a file.
+            continue;
+        }
+        assert_eq!(set(ConfigSource::Environment).unwrap_err().name, param.row.name);
+        if !param.row.is_local {
+            let resolved = set(ConfigSource::DatastorePerHost).unwrap();
+            assert!(matches!(&resolved.notices[..], [Notice::Fallback { .. }]), "{:?}", resolved.notices);
+            assert_eq!(resolved.effective(), BTreeMap::new(), "{}", param.row.name);
+        }
+    }
+}
+
+#[test]
+fn a_mark_mask_of_the_datastore_without_a_bit_for_wireguard_is_replaced() {
+    let resolved_at = |source, wireguard| {
+        resolve(&[(source, &[("IptablesMarkMask", "0x3f"), ("WireguardEnabledV6", wireguard)])]).unwrap()
+    };
+    let replaced = resolved_at(ConfigSource::DatastoreGlobal, "true");
+    assert_eq!(replaced.config.iptables_mark_mask, 0xffff_0000);
+    let notice = replaced.notices[0].to_string();
+    assert!(notice.contains("`0x3f` must have at least 7 bits set with WireGuard; the default is used: "), "{notice}");
+    assert_eq!(replaced.raw.get("IptablesMarkMask"), None);
+    for (source, wireguard) in [(ConfigSource::DatastoreGlobal, "false"), (ConfigSource::Environment, "true")] {
+        let kept = resolved_at(source, wireguard);
+        assert_eq!((kept.config.iptables_mark_mask, kept.notices), (0x3f, Vec::new()));
+    }
+}
+
+#[test]
+fn an_invalid_value_of_the_datastore_matters_not_beside_one_of_the_node() {
+    let resolved = resolve(&[
+        (ConfigSource::DatastoreGlobal, &[("ChainInsertMode", "sideways")]),
+        (ConfigSource::Environment, &[("chaininsertmode", "append")]),
+    ])
+    .unwrap();
+    assert_eq!(resolved.config.chain_insert_mode, ChainInsertMode::Append);
+    assert!(matches!(&resolved.notices[..], [Notice::Fallback { name: "ChainInsertMode", .. }]));
 }
 
 #[test]
@@ -202,11 +280,21 @@ fn values_of_a_resource_are_validated_alone() {
             "ChainInsertMode",
             "prepend",
             Some(
-                "`prepend` must be one of insert, append; a running agent keeps its configuration, and no agent starts with this value",
+                "`prepend` must be one of insert, append; a running agent keeps its last valid value, others use the default: insert",
             ),
         ),
+        (
+            "BPFDataIfacePattern",
+            "^(eth",
+            Some("`^(eth` regex parse error:\n    ^(eth\n     ^\nerror: unclosed group; it has no effect here"),
+        ),
+        ("BPFDataIfacePattern", "", None),
     ] {
-        assert_eq!(validate_parameter(name, value).as_deref(), message, "{name}");
+        let text = validate_parameter(name, value).map(|problem| match problem {
+            ParameterRemark::NoEffect(text) => text,
+            ParameterRemark::Invalid { flaw, instead } => format!("{flaw}; {instead}"),
+        });
+        assert_eq!(text.as_deref(), message, "{name}");
     }
 }
 
@@ -277,4 +365,30 @@ fn a_change_of_the_version_that_changes_defaults_changes_the_configuration_in_ef
     };
     assert_ne!(effective("v3.32.0"), effective("v3.33.0"));
     assert_eq!(effective("v3.33.0"), effective("v3.34.1"));
+}
+
+#[test]
+fn routes_of_bird_stay_while_the_version_of_calico_is_unknown() {
+    let routes = |pairs: Option<&[(&str, &str)]>, has_bird_routes| {
+        let mut sources = Sources::default();
+        sources.set_bird_routes(has_bird_routes);
+        if let Some(pairs) = pairs {
+            let raw = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            sources.set(ConfigSource::DatastoreGlobal, raw);
+        }
+        let resolved = sources.resolve().unwrap();
+        (resolved.config.program_cluster_routes, resolved.notices)
+    };
+    let (present, disabled) = (ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled);
+    assert_eq!(routes(Some(&[]), false), (present, Vec::new()));
+    assert_eq!(routes(Some(&[]), true), (disabled, vec![Notice::RoutesOfBird]));
+    assert_eq!(routes(None, true), (disabled, Vec::new()), "no notice before the datastore has been read");
+    assert_eq!(routes(Some(&[("CalicoVersion", "v3.33.0")]), true), (present, Vec::new()));
+    let explicit = [("ProgramClusterRoutes", "Enabled")];
+    assert_eq!(routes(Some(&explicit), true), (ProgramClusterRoutes::Enabled, Vec::new()));
+    assert_eq!(
+        Notice::RoutesOfBird.to_string(),
+        "datastore (global): ProgramClusterRoutes: has no value, and ClusterInformation names no version of Calico; \
+         routes by tunl0 are left to BIRD"
+    );
 }

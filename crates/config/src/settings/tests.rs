@@ -67,7 +67,7 @@ fn nftables_is_programmed_where_it_is_asked_for_or_kube_proxy_does() {
 
 #[test]
 fn a_mask_with_too_few_bits_is_named() {
-    let error = settings(&[("IptablesMarkMask", "0x30000")]).unwrap_err();
+    let error = settings(&[("IptablesMarkMask", "0x3f"), ("WireguardEnabled", "true")]).unwrap_err();
     assert!(error.to_string().starts_with("IptablesMarkMask: "), "{error}");
 }
 
@@ -287,4 +287,10 @@ fn requested_features_without_ebpf_support_are_named() {
         assert_eq!(named(&[(name, value)]), [name]);
     }
     assert_eq!(named(&[("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute"), ("FlowLogsFile", "/f")]), [""; 0]);
+}
+
+#[test]
+fn a_proxy_enforces_http_matches_where_the_policy_sync_api_is_on() {
+    let by_proxy = |prefix| graph(&config(&[("PolicySyncPathPrefix", prefix)]), Hostname::new("n1")).http_by_proxy;
+    assert_eq!(["", "none", "/var/run/nodeagent"].map(by_proxy), [false, false, cfg!(feature = "policysync")]);
 }

@@ -64,7 +64,8 @@ pub fn markdown() -> String {
             Treatment::NotUsed(why) => format!("no effect{}", notes.reference(why)),
         };
         let field = field.map_or("", |field| field.name);
-        text += &format!("| {name} | {} | {} | {} | {does} |\n", cell(field), cell(kind), cell(default));
+        let variable = format!("`FELIX_{}`", name.to_ascii_uppercase());
+        text += &format!("| {name} | {variable} | {} | {} | {} | {does} |\n", cell(field), cell(kind), cell(default));
     }
     text + &notes.text()
 }
@@ -95,15 +96,15 @@ impl Footnotes {
 const HEADING: &str = "\
 # Parameters
 
-Felix's parameters and their effect in Tortie. The first column is the name in a configuration file; `FELIX_` before it makes the
-name of the environment variable. The second is the field of `FelixConfiguration`, empty if no field sets the parameter. Type and
-default are in the notation of Felix's source; it lacks the parameters that are marked as Tortie's own. A warning names each
-parameter without effect that is set to another value than its default, with the reason, which is a footnote here.
+Felix's parameters and their effect in Tortie. The first column is the name in a configuration file, the second the environment
+variable, in any case. The third is the field of `FelixConfiguration`, empty if no field sets the parameter. Type and default are
+in the notation of Felix's source; it lacks the parameters that are marked as Tortie's own. A warning names each parameter
+without effect that is set to another value than its default, with the reason, which is a footnote here.
 
 `cargo xtask parameters` writes this table from `crates/parameters/src/table`; `tortie parameters` prints it.
 
-| parameter | field | type | default | effect |
-|---|---|---|---|---|
+| parameter | variable | field | type | default | effect |
+|---|---|---|---|---|---|
 ";
 
 #[cfg(test)]
@@ -169,14 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_the_field_or_an_empty_cell() {
+    fn a_row_has_the_variable_and_the_field_or_an_empty_cell() {
         let table = markdown();
-        for row in ["| HealthPort | `healthPort` | `int(0:65535)` | `9099` | ", "| CalicoVersion |  | `string` |  | "] {
+        for row in [
+            "| HealthPort | `FELIX_HEALTHPORT` | `healthPort` | `int(0:65535)` | `9099` | ",
+            "| CalicoVersion | `FELIX_CALICOVERSION` |  | `string` |  | ",
+        ] {
             assert!(table.lines().any(|line| line.starts_with(row)), "{row}");
         }
         let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
         assert_eq!(rows.len(), parameters().len() + 2);
-        assert!(rows.iter().all(|row| row.replace("\\|", "").matches('|').count() == 6));
+        assert!(rows.iter().all(|row| row.replace("\\|", "").matches('|').count() == 7));
     }
 
     #[test]

@@ -221,7 +221,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "file",
         "",
         field("policySyncPathPrefix", Text),
-        "Directory of the policy sync sockets of workloads, in builds with the feature `policysync`",
+        "Directory of the policy sync sockets of workloads, in builds with the feature `policysync`; Allow rules with \
+         an HTTP match then allow packets by their other conditions, and leave the match to a proxy of the workload",
     ),
     not_used("PrometheusGoMetricsEnabled", "bool", "true", field("prometheusGoMetricsEnabled", Bool), GO),
     used(

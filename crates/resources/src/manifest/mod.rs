@@ -9,13 +9,14 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::object::{Meta, Object, StoredMeta};
+use crate::stored::ResourceKind;
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
-use crate::{FieldProblem, Severity, SyntaxError, felix, switches, syncer, v3};
+use crate::{FieldProblem, Severity, SyntaxError, felix, schema, switches, syncer, v3};
 
 pub use crate::object::{
     BlockSource, Contributions, Kind, ObjectId, Options, Outcome, PolicyNames, Resource, SyncerType, UnknownFields,
 };
-pub use crate::tree::{ParameterCheck, RulePositions};
+pub use crate::tree::{ParameterCheck, ParameterRemark, RulePositions};
 pub use positions::{ObjectPositions, PolicyPosition, object_positions, policy_positions};
 pub use unknown::skipped;
 
@@ -186,6 +187,7 @@ fn read_resource(
     let mut sink = Sink {
         parameters: options.parameters,
         lints: options.lints,
+        for_writing: options.for_writing,
         rule_positions: rules.take(),
         ..Sink::begin(labels)
     };
@@ -232,6 +234,11 @@ fn convert(
             // The reader for Felix reports unknown kinds.
             _ => Outcome::Unknown,
         };
+        check_for_writing(api_version, kind_name, root, sink);
+        if outcome == Outcome::Unknown && sink.has_errors() {
+            sink.problems.keep_errors();
+            return (None, subject(Some(kind_name), map), INVALID);
+        }
         return (None, subject(Some(kind_name), map), outcome);
     };
     if sink.unknown_fields == UnknownField::Ignored && kind.is_policy() {
@@ -250,11 +257,23 @@ fn convert(
     let id = ObjectId { name, namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     let subject = object.id.to_string();
-    let outcome = match contributions(&object, labels, sink) {
+    let contributions = contributions(&object, labels, sink);
+    check_for_writing(api_version, kind_name, root, sink);
+    let outcome = match contributions {
         Some(contributions) if !sink.has_errors() || v3::is_usable_config(kind, sink) => Outcome::Valid(contributions),
         _ => Outcome::Invalid { substitute: felix::substitute(&object) },
     };
     (Some(object.id), subject, outcome)
+}
+
+/// Adds the errors of an object of Calico's API that is to be written.
+fn check_for_writing(api_version: &str, kind: &str, root: Cursor<'_, '_>, sink: &mut Sink) {
+    let kind = ResourceKind::from_name(kind).filter(|kind| kind.is_for_people());
+    if let Some(kind) = kind.filter(|_| sink.for_writing && Kind::is_version_of_calico(api_version)) {
+        let mut own = sink.apart();
+        schema::check(kind, root, &mut own);
+        sink.adopt_errors(own);
+    }
 }
 
 /// Returns `apiVersion` and `kind` of an object: as written, or implied if it has neither.

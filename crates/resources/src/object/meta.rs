@@ -90,7 +90,8 @@ impl<'n> StoredMeta<'n> {
     }
 }
 
-const FIELDS: [&str; 16] = [
+/// Fields of `metadata` in the Kubernetes API.
+pub(crate) const METADATA_FIELDS: [&str; 16] = [
     "name",
     "namespace",
     "labels",
@@ -123,7 +124,7 @@ impl<'n> Meta<'n> {
             return None;
         };
         let metadata = field.map(sink)?;
-        metadata.expect_only(&FIELDS, sink);
+        metadata.expect_only(&METADATA_FIELDS, sink);
         let Some(name) = metadata.field("name") else {
             metadata.missing("name", sink);
             return None;

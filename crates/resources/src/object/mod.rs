@@ -12,7 +12,8 @@ use crate::{FieldProblem, Position, Severity, SyntaxError};
 
 pub use kind::{Kind, ObjectId};
 pub(crate) use meta::{
-    Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_subdomain, is_label_name, is_label_value,
+    METADATA_FIELDS, Meta, STORED_METADATA, StoredMeta, check_labels, is_dns_label, is_dns_subdomain, is_label_name,
+    is_label_value,
 };
 pub use options::{BlockSource, Options, PolicyNames, SyncerType, UnknownFields, UnknownSyncer};
 

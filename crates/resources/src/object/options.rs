@@ -24,6 +24,10 @@ pub struct Options {
     pub parameters: ParameterCheck,
     /// Whether valid but unusual fields cause warnings ([`Lint`](crate::Lint)).
     pub lints: bool,
+    /// Whether the objects are to be written to a datastore. Then a field, value or name that
+    /// calicoctl refuses makes an object of Calico's API invalid, also one of a kind for other
+    /// programs.
+    pub for_writing: bool,
 }
 
 /// Meaning of the prefix `default.` of a stored policy name, if no annotation has the name.
@@ -69,6 +73,7 @@ impl Default for Options {
             syncer: SyncerType::Felix,
             parameters: ParameterCheck::default(),
             lints: false,
+            for_writing: false,
         }
     }
 }

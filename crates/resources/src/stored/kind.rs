@@ -81,7 +81,7 @@ static ROWS: [Row; 29] = rows![
     GlobalNetworkSet, "GlobalNetworkSet", "globalnetworksets", false, ["gnetsets"], Some(Kind::GlobalNetworkSet);
     HostEndpoint, "HostEndpoint", "hostendpoints", false, ["hep", "heps"], Some(Kind::HostEndpoint);
     IpamConfig, "IPAMConfig", "ipamconfigs", false, [], None;
-    IpamConfiguration, "IPAMConfiguration", "ipamconfigurations", false, [], None;
+    IpamConfiguration, "IPAMConfiguration", "ipamconfigurations", false, ["ipamconfig", "ipamconfigs"], None;
     IpPool, "IPPool", "ippools", false, ["ipp", "ipps", "pool", "pools"], Some(Kind::IpPool);
     IpReservation, "IPReservation", "ipreservations", false, ["reservation", "reservations"], None;
     KubeControllersConfiguration, "KubeControllersConfiguration", "kubecontrollersconfigurations", false, ["kubecontrollersconfig", "kubecontrollersconfigs"], None;
@@ -297,6 +297,8 @@ impl FromStr for ResourceKind {
         let named = |row: &&Row| {
             row.name.eq_ignore_ascii_case(&lower) || row.plural == lower || row.short.contains(&lower.as_str())
         };
-        ROWS.iter().find(named).map(|row| row.kind).ok_or_else(unknown)
+        // `ipamconfig` is also the name of a kind that users do not write.
+        let kinds = || ROWS.iter().filter(named).map(|row| row.kind);
+        kinds().find(|kind| kind.is_for_people()).or_else(|| kinds().next()).ok_or_else(unknown)
     }
 }

@@ -84,6 +84,8 @@ pub(crate) struct Sink {
     pub(crate) parameters: ParameterCheck,
     /// Whether valid but unusual fields cause warnings.
     pub(crate) lints: bool,
+    /// Whether the object is to be written to a datastore.
+    pub(crate) for_writing: bool,
     /// Positions of the rules of a policy, if requested.
     pub(crate) rule_positions: Option<RulePositions>,
     /// Selector cache, borrowed from the [`Interner`] during a read.
@@ -104,8 +106,8 @@ impl Sink {
     /// Returns a sink for a part that is read separately, to be merged with [`Sink::adopt`].
     pub(crate) fn apart(&mut self) -> Self {
         let selectors = std::mem::take(&mut self.selectors);
-        let Self { unknown_fields, lints, rule_count, .. } = *self;
-        Self { unknown_fields, lints, rule_count, selectors, ..Self::default() }
+        let Self { unknown_fields, lints, for_writing, rule_count, .. } = *self;
+        Self { unknown_fields, lints, for_writing, rule_count, selectors, ..Self::default() }
     }
 
     /// Records the position of `count` further rules of a list.
@@ -148,6 +150,12 @@ impl Sink {
         self.selectors = other.selectors;
         self.rule_count = other.rule_count;
         self.problems.append(if tolerate { other.problems.tolerated() } else { other.problems });
+    }
+
+    /// Merges the errors of a second reading; see [`Problems::add_errors`].
+    pub(crate) fn adopt_errors(&mut self, other: Self) {
+        self.selectors = other.selectors;
+        self.problems.add_errors(other.problems);
     }
 
     fn report(&mut self, severity: Severity, position: Position, path: Path<'_>, message: String) {
@@ -453,9 +461,11 @@ impl<'n> Map<'n, '_> {
         }
     }
 
-    /// As [`Map::known`], but with warnings at most.
+    /// As [`Map::known`], but with warnings at most, unless the object is to be written.
     pub(crate) fn expect_only(&self, names: &[&str], sink: &mut Sink) {
-        if sink.unknown_fields != UnknownField::Ignored {
+        if sink.for_writing {
+            self.only(names, sink);
+        } else if sink.unknown_fields != UnknownField::Ignored {
             self.unknown(names, Severity::Warning, sink);
         }
     }

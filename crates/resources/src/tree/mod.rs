@@ -14,7 +14,7 @@ use std::borrow::Cow;
 pub(crate) use cursor::{Cursor, Map, Sink, UnknownField};
 pub(crate) use json::parse as parse_json;
 pub(crate) use problems::Problems;
-pub use reader_options::{ParameterCheck, RulePositions};
+pub use reader_options::{ParameterCheck, ParameterRemark, RulePositions};
 pub(crate) use yaml::parse as parse_yaml;
 
 use crate::Position;

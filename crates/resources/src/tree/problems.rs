@@ -38,6 +38,18 @@ impl Problems {
         is_full
     }
 
+    /// Adds the errors of a second reading of the object. Of two errors of a field the first is
+    /// listed, and an error takes the place of a warning.
+    pub(crate) fn add_errors(&mut self, mut other: Self) {
+        other.keep_errors();
+        let has_error = |field: &str, listed: &[FieldProblem]| {
+            listed.iter().any(|known| known.severity == Severity::Error && known.field == field)
+        };
+        other.listed.retain(|new| !has_error(&new.field, &self.listed));
+        self.listed.retain(|known| !has_error(&known.field, &other.listed));
+        self.append(other);
+    }
+
     /// Adds the problems of another part of the object.
     pub(crate) fn append(&mut self, other: Self) {
         other.listed.into_iter().for_each(|problem| self.push(problem));

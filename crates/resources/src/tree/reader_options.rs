@@ -2,10 +2,24 @@
 
 use super::Position;
 
-/// Validates a parameter by name and value, both in Felix's text form. Returns the error or the
-/// lack of effect, with the value that is used instead: a warning at the parameter's field.
+/// Validates a parameter by name and value, both in Felix's text form.
 #[derive(Clone, Copy, Debug)]
-pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<String>);
+pub struct ParameterCheck(pub fn(name: &str, value: &str) -> Option<ParameterRemark>);
+
+/// Remark about the value of a parameter: a warning at its field, worded to follow the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a check must name both")]
+pub enum ParameterRemark {
+    /// The value is valid and has no effect, for this reason.
+    NoEffect(String),
+    /// No agent uses the value. In an object that is to be written it is an error.
+    Invalid {
+        /// The flaw.
+        flaw: String,
+        /// The value that agents use instead.
+        instead: String,
+    },
+}
 
 impl Default for ParameterCheck {
     /// Accepts every value.

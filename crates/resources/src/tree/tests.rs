@@ -102,7 +102,7 @@ fn merge_keys_add_missing_keys() {
         let all: serde_json::Value = serde_json::from_str(&json(&format!("{base}{more}")).unwrap()).unwrap();
         all["m"].as_object().unwrap().iter().map(|(name, value)| format!("{name}={value}")).collect::<BTreeSet<_>>()
     };
-    assert_eq!(merged("m: {<<: *base, b: 9}"), fields(&["a=1", "b=9"]), "what is written out counts");
+    assert_eq!(merged("m: {<<: *base, b: 9}"), fields(&["a=1", "b=9"]), "the written key counts");
     assert_eq!(merged("m: {b: 9, <<: *base}"), fields(&["a=1", "b=9"]), "wherever it stands");
     assert_eq!(merged("m: {<<: [*base, *other]}"), fields(&["a=1", "b=2", "c=4"]), "the first counts");
     assert_eq!(merged("m: {<<: *base, <<: *other}"), fields(&["a=1", "b=2", "c=4"]));

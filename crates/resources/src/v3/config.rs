@@ -10,7 +10,7 @@ use tortie_selector::Selector;
 
 use crate::object::{Contributions, Kind, Object};
 use crate::scalar;
-use crate::tree::{Content, Cursor, Map, Sink};
+use crate::tree::{Content, Cursor, Map, ParameterRemark, Sink};
 
 /// Prefix of parameter names in annotations.
 pub(crate) const OVERRIDE: &str = "config.projectcalico.org/";
@@ -38,9 +38,9 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
             sink.adopt(own, false);
             if let Some(value) = value {
                 if known.is_some()
-                    && let Some(message) = sink.parameters.0(&parameter, &value)
+                    && let Some(problem) = sink.parameters.0(&parameter, &value)
                 {
-                    cursor.warn(sink, message);
+                    report(problem, cursor, "", sink);
                 }
                 parameters.insert(ConfigName::new(parameter), Arc::from(value));
             }
@@ -51,8 +51,8 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
     {
         for (name, value) in annotations.text_map(sink) {
             if let Some(parameter) = name.strip_prefix(OVERRIDE) {
-                if let Some(message) = sink.parameters.0(parameter, value) {
-                    annotations.warn(sink, format!("{name}: {message}"));
+                if let Some(problem) = sink.parameters.0(parameter, value) {
+                    report(problem, annotations, &format!("{name}: "), sink);
                 }
                 parameters.insert(parameter.into(), value.into());
             }
@@ -61,11 +61,24 @@ pub(super) fn felix_parameters(map: Map<'_, '_>, sink: &mut Sink) -> BTreeMap<Co
     parameters
 }
 
+/// Reports the problem of a parameter. An object that is to be written has no invalid ones.
+fn report(problem: ParameterRemark, cursor: Cursor<'_, '_>, place: &str, sink: &mut Sink) {
+    match problem {
+        ParameterRemark::Invalid { flaw, .. } if sink.for_writing => cursor.error(sink, format!("{place}{flaw}")),
+        ParameterRemark::Invalid { flaw, instead } => cursor.warn(sink, format!("{place}{flaw}; {instead}")),
+        // Other nodes may have Felix.
+        ParameterRemark::NoEffect(_) if sink.for_writing => {}
+        ParameterRemark::NoEffect(reason) => cursor.warn(sink, format!("{place}{reason}")),
+    }
+}
+
 /// Returns whether the rest of a `FelixConfiguration` is used: Felix drops only a field that it
 /// cannot read. The nodes for which it is must be known.
 pub(crate) fn is_usable_config(kind: Kind, sink: &Sink) -> bool {
     let is_parameter = |field: &str| field.starts_with("spec.") && !field.starts_with("spec.nodeSelector");
-    kind == Kind::FelixConfiguration && sink.problems.errors().all(|problem| is_parameter(&problem.field))
+    kind == Kind::FelixConfiguration
+        && !sink.for_writing
+        && sink.problems.errors().all(|problem| is_parameter(&problem.field))
 }
 
 /// Reads a `FelixConfiguration` for selected nodes. Without a selector it selects none.

@@ -325,7 +325,10 @@ fn check(map: Map<'_, '_>, rule: &Rule, context: RuleContext<'_>, sink: &mut Sin
         }
     }
     if let Some(field) = map.field("http") {
-        field.warn(sink, format!("{}; the rule is left out", HttpMatch::NOT_ENFORCED));
+        field.warn(
+            sink,
+            format!("{} without `PolicySyncPathPrefix`; the rule is then left out", HttpMatch::NOT_ENFORCED),
+        );
         if rule.action != RuleAction::Allow {
             field.error(sink, "can only be part of an Allow rule");
         }

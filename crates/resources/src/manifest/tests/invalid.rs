@@ -190,7 +190,12 @@ fn http_matches_and_annotations() {
         problems(&calico("GlobalNetworkPolicy", &format!("{{selector: all(), ingress: [{{action: Allow, {rule}}}]}}")))
     };
     let enforced = rule("http: {methods: [GET, Foo], paths: [{exact: /foo}, {prefix: /bar}]}");
-    assert!(enforced.contains("http: nothing enforces a match on HTTP; the rule is left out"), "{enforced}");
+    assert!(
+        enforced.contains(
+            "http: nothing enforces a match on HTTP without `PolicySyncPathPrefix`; the rule is then left out"
+        ),
+        "{enforced}"
+    );
     assert!(!enforced.contains("error"), "{enforced}");
     assert_eq!(rule("metadata: {annotations: {example.com/Why: because}}"), "");
     for bad in [

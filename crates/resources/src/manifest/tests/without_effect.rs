@@ -3,7 +3,8 @@
 use tortie_model::Interner;
 
 use super::{Format, Options, Outcome, problems, read};
-use crate::manifest::ParameterCheck;
+use crate::Severity;
+use crate::manifest::{ParameterCheck, ParameterRemark};
 
 fn calico(kind: &str, spec: &str) -> String {
     format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: default}}\nspec: {spec}\n")
@@ -24,8 +25,13 @@ fn a_pool_with_ip_in_ip_is_reported_and_used() {
 
 #[test]
 fn results_of_the_parameter_check_are_at_the_field() {
-    fn check(name: &str, value: &str) -> Option<String> {
-        (name == "NFTablesMode" || name == "MaxIpsetSize").then(|| format!("`{value}` is not for me"))
+    fn check(name: &str, value: &str) -> Option<ParameterRemark> {
+        let flaw = format!("`{value}` is not for me");
+        match name {
+            "NFTablesMode" => Some(ParameterRemark::NoEffect(flaw)),
+            "MaxIpsetSize" => Some(ParameterRemark::Invalid { flaw, instead: "mine is used".into() }),
+            _ => None,
+        }
     }
     let options = Options { parameters: ParameterCheck(check), ..Options::default() };
     let text = "apiVersion: projectcalico.org/v3
@@ -46,9 +52,14 @@ spec:
         listed,
         [
             "8:17: spec.nftablesMode: `Enabled` is not for me",
-            "6:5: metadata.annotations: config.projectcalico.org/MaxIpsetSize: `7` is not for me",
+            "6:5: metadata.annotations: config.projectcalico.org/MaxIpsetSize: `7` is not for me; mine is used",
         ]
     );
+    let to_write = read(text, Format::Yaml, &Options { for_writing: true, ..options }, &mut Interner::new());
+    let errors = to_write.resources[0].problems.iter().filter(|problem| problem.severity == Severity::Error);
+    let errors: Vec<&str> = errors.map(|error| &*error.message).collect();
+    assert_eq!(errors, ["config.projectcalico.org/MaxIpsetSize: `7` is not for me"]);
+    assert_eq!(to_write.resources[0].outcome, Outcome::Invalid { substitute: None });
 }
 
 #[test]
