@@ -73,6 +73,8 @@ mod scan;
 mod source;
 mod state_file;
 pub mod store;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod tls_reason;
 #[cfg(feature = "sources")]
 mod unknown;
 

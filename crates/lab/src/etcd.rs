@@ -356,6 +356,20 @@ impl Etcd {
         self.root = Some("root:rootpw".into());
         Ok(())
     }
+
+    /// Replaces the password of the user of [`Etcd::enable_users`], whose tokens become invalid.
+    ///
+    /// # Errors
+    /// As [`Etcd::ctl`].
+    pub fn replace_password(&self, user: &str, password: &str) -> io::Result<()> {
+        let account = format!("{user}:{password}");
+        for arguments in
+            [&["user", "delete", user][..], &["user", "add", &account], &["user", "grant-role", user, "everything"]]
+        {
+            self.ctl(arguments)?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns free ports of each member, for clients and for peers.

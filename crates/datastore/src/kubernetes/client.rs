@@ -12,6 +12,7 @@ use super::config::KubeConfig;
 use super::connection::{ANSWER, Call, Connection, next};
 use super::error::ApiError;
 use super::json::ListItems;
+use super::kinds::CalicoApi;
 use super::resource::{ApiResource, escaped};
 
 /// Client of one API server. Clones share connections and the I/O thread.
@@ -52,6 +53,8 @@ const TRIES: usize = 3;
 
 struct Shared {
     connection: Arc<Connection>,
+    /// API of Calico's kinds by the configuration.
+    calico_api: Option<CalicoApi>,
     /// Present until dropped.
     runtime: Option<Runtime>,
 }
@@ -78,8 +81,9 @@ impl Client {
     /// If the thread cannot be started.
     pub fn new(config: KubeConfig) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build()?;
+        let calico_api = config.api_group().map(|value| CalicoApi::named(&value));
         let connection = Arc::new(Connection::new(config));
-        Ok(Self { shared: Arc::new(Shared { connection, runtime: Some(runtime) }), is_dry: false })
+        Ok(Self { shared: Arc::new(Shared { connection, calico_api, runtime: Some(runtime) }), is_dry: false })
     }
 
     /// Returns a client whose changes are dry runs: the server validates each change and returns
@@ -256,6 +260,15 @@ impl Client {
         Ok(groups.iter().filter_map(|group| group.get("name")?.as_str().map(str::to_owned)).collect())
     }
 
+    /// Reports whether the server is ready: it has read the definitions of all kinds. A server that
+    /// does not answer this client counts as not ready.
+    pub(super) fn is_ready(&self) -> Result<bool, ApiError> {
+        match self.wait(|connection| async move { connection.ask(&Call::get("/readyz".into())).await }) {
+            Err(error) if error.code().is_some() => Ok(false),
+            answer => answer.map(|_| true),
+        }
+    }
+
     /// Reports whether the server permits this client a verb, such as `delete`, on an object.
     /// Nothing is changed, and the object need not exist (`SelfSubjectAccessReview` of
     /// `authorization.k8s.io/v1`).
@@ -308,6 +321,11 @@ impl Client {
 
     pub(super) fn handle(&self) -> Option<&Handle> {
         self.shared.runtime.as_ref().map(Runtime::handle)
+    }
+
+    /// Returns the API of Calico's kinds by the configuration; `None` if the server decides.
+    pub(super) fn calico_api(&self) -> Option<CalicoApi> {
+        self.shared.calico_api
     }
 
     pub(super) fn connection(&self) -> Arc<Connection> {

@@ -17,6 +17,7 @@ use super::error::{KubeConfigError, describe};
 pub struct KubeConfig {
     origin: Origin,
     context: Option<String>,
+    api_group: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -38,6 +39,8 @@ pub struct FixedConfig {
     pub context: Option<String>,
     /// The URL of the API server.
     pub server: String,
+    /// Group and version of Calico's kinds, if they are set.
+    pub api_group: Option<String>,
 }
 
 impl FixedConfig {
@@ -48,7 +51,7 @@ impl FixedConfig {
             [] => Origin::InCluster,
             files => Origin::Files(files.to_vec()),
         };
-        KubeConfig { origin, context: self.context.clone() }
+        KubeConfig { origin, context: self.context.clone(), api_group: self.api_group.clone() }
     }
 }
 
@@ -66,13 +69,13 @@ impl KubeConfig {
     /// and the files of the service account.
     #[must_use]
     pub fn in_cluster() -> Self {
-        Self { origin: Origin::InCluster, context: None }
+        Self { origin: Origin::InCluster, ..Self::default() }
     }
 
     /// Uses one kubeconfig.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self { origin: Origin::Files(vec![path.into()]), context: None }
+        Self { origin: Origin::Files(vec![path.into()]), ..Self::default() }
     }
 
     /// Selects a context other than the current one. Has no effect in a pod.
@@ -80,6 +83,18 @@ impl KubeConfig {
     pub fn with_context(mut self, context: impl Into<String>) -> Self {
         self.context = Some(context.into());
         self
+    }
+
+    /// Sets group and version of Calico's kinds, instead of `$CALICO_API_GROUP`.
+    #[must_use]
+    pub fn with_api_group(mut self, group_version: impl Into<String>) -> Self {
+        self.api_group = Some(group_version.into());
+        self
+    }
+
+    /// Returns group and version of Calico's kinds; `None` if the API server decides.
+    pub(super) fn api_group(&self) -> Option<String> {
+        self.api_group.clone().or_else(|| env::var("CALICO_API_GROUP").ok()).filter(|group| !group.is_empty())
     }
 
     /// Checks that the current configuration suffices for a connection, without connecting. Reads
@@ -109,6 +124,17 @@ impl KubeConfig {
         }
     }
 
+    /// Describes the authorities from which the server's certificate must come.
+    pub(super) fn authority(&self) -> String {
+        match self.files() {
+            Ok(Some(files)) => {
+                let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                format!("the `certificate-authority` of kubeconfig {}", files.join(", "))
+            }
+            _ => "the authority of the pod (/var/run/secrets/kubernetes.io/serviceaccount/ca.crt)".into(),
+        }
+    }
+
     /// Resolves the configuration for later use in another environment, where another context may
     /// be the current one. Reads files.
     ///
@@ -119,7 +145,10 @@ impl KubeConfig {
         let runtime = runtime.map_err(|error| KubeConfigError::Runtime(Cause::new(error)))?;
         let server = runtime.block_on(self.load())?.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let Some(files) = self.files()? else { return Ok(FixedConfig { files: Vec::new(), context: None, server }) };
+        let api_group = self.api_group();
+        let Some(files) = self.files()? else {
+            return Ok(FixedConfig { files: Vec::new(), context: None, server, api_group });
+        };
         let whole = |file: &PathBuf| std::path::absolute(file).unwrap_or_else(|_| file.clone());
         let mut context = self.context.clone();
         for file in &files {
@@ -128,7 +157,7 @@ impl KubeConfig {
                 context = Kubeconfig::read_from(file).map_err(|error| refused(file, &error))?.current_context;
             }
         }
-        Ok(FixedConfig { files: files.iter().map(whole).collect(), context, server })
+        Ok(FixedConfig { files: files.iter().map(whole).collect(), context, server, api_group })
     }
 
     /// Reads files: may block.

@@ -15,6 +15,7 @@ use tortie_model::Cause;
 use super::config::KubeConfig;
 use super::error::{ApiError, KubeConfigError, describe};
 use super::json::MAX_OBJECT;
+use crate::tls_reason::tls_reason;
 
 /// Longest wait for the beginning of a response, and for each further part of it.
 pub(super) const ANSWER: Duration = Duration::from_secs(30);
@@ -87,7 +88,7 @@ impl Connection {
                 Ok(Err(error)) => {
                     // Certificates or addresses may have been replaced.
                     self.outdated(&current, RELOAD).await;
-                    return Err(unreachable(&error));
+                    return Err(self.unreachable(&error));
                 }
                 Err(_) => return Err(ApiError::Silent(ANSWER)),
             };
@@ -100,6 +101,16 @@ impl Connection {
             }
             // The token may have been replaced.
             self.outdated(&current, Duration::ZERO).await;
+        }
+    }
+
+    fn unreachable(&self, error: &kube::Error) -> ApiError {
+        match unreachable(error) {
+            ApiError::Unreachable(text) => match tls_reason(&text, &self.config.authority()) {
+                Some(reason) => ApiError::Unreachable(format!("{reason}: {text}")),
+                None => ApiError::Unreachable(text),
+            },
+            other => other,
         }
     }
 
@@ -195,12 +206,17 @@ pub(super) fn status(code: u16, body: &[u8], retry_after: Option<u64>) -> ApiErr
         Some(stated) if code == 0 => stated,
         _ => code,
     };
+    // A server that expects TLS answers with a line of text.
+    let plain = || {
+        let line = str::from_utf8(body).ok()?.lines().next()?.trim();
+        (!line.is_empty() && !line.starts_with(['{', '<'])).then(|| line.chars().take(200).collect::<String>())
+    };
     let usual = StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
     let seconds = retry_after.or_else(|| status.get("details")?.get("retryAfterSeconds")?.as_u64());
     ApiError::Status {
         code,
         reason: text("reason").unwrap_or_else(|| usual.unwrap_or("Unknown").replace(' ', "")),
-        message: text("message").unwrap_or_else(|| usual.unwrap_or("no reason was given").to_owned()),
+        message: text("message").or_else(plain).unwrap_or_else(|| usual.unwrap_or("no reason was given").to_owned()),
         retry_after: seconds.map(Duration::from_secs),
     }
 }

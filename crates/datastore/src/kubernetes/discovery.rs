@@ -1,4 +1,4 @@
-//! Discovery of the API by which Calico's own kinds are read.
+//! Discovery of the API by which Calico's own kinds are read and written.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,51 +13,177 @@ use super::timing::Timing;
 use crate::Backoff;
 use crate::backoff::chance;
 
-/// Queries the server, on a separate thread, until it has Calico's kinds. Dropping it ends the
-/// queries.
+/// API by which a server has Calico's kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    By(CalicoApi),
+    /// Both, and neither is ready, as during a migration; or readiness cannot be read.
+    Undecided,
+    /// None: their definitions are not installed.
+    Absent,
+    /// None so far: the server does not report that it has read all definitions.
+    Unsettled,
+}
+
+impl Served {
+    /// Returns the API to use now, after the current one. A migration does not go back.
+    pub(super) fn api(self, current: Option<CalicoApi>) -> Option<CalicoApi> {
+        match self {
+            Self::By(api) => Some(api),
+            Self::Undecided => current.or(Some(CalicoApi::CrdV1)),
+            Self::Absent | Self::Unsettled => None,
+        }
+    }
+}
+
+/// Queries the server for the API of Calico's kinds.
+///
+/// `CALICO_API_GROUP` decides. Without it, an only API counts; of both, `crd.projectcalico.org/v1`,
+/// as Calico's API server makes the other one of it (`UsingV3CRDs` of
+/// `libcalico-go/lib/backend/k8s/discovery.go`). A migration ends with v1 locked and v3 ready
+/// (`kube-controllers/pkg/controllers/migration`); from then on v3 counts, also while v1 vanishes.
+///
+/// # Errors
+/// See [`ApiError`].
+pub(super) fn discover(client: &Client) -> Result<Served, ApiError> {
+    let mut served = groups(client)?;
+    if served.is_empty() {
+        if !client.is_ready()? {
+            return Ok(Served::Unsettled);
+        }
+        // A ready server lists the groups of all definitions.
+        served = groups(client)?;
+    }
+    match served[..] {
+        [] => Ok(Served::Absent),
+        [api] => Ok(Served::By(api)),
+        _ => of_both(client),
+    }
+}
+
+fn of_both(client: &Client) -> Result<Served, ApiError> {
+    let is_v1_ready = || ready_flag(client, CalicoApi::CrdV1).map(|ready| ready == Some(true));
+    match is_v1_ready() {
+        Ok(true) => return Ok(Served::By(CalicoApi::CrdV1)),
+        // A client without this right, or a starting server.
+        Err(error) if error.is_forbidden() => return Ok(Served::Undecided),
+        Err(error) => return Err(error),
+        Ok(false) => {}
+    }
+    // Calico's API server, which may make v3 of v1, may be away. Then both are unlocked together.
+    let is_migrated = matches!(ready_flag(client, CalicoApi::V3), Ok(Some(true))) && !is_v1_ready()?;
+    Ok(if is_migrated { Served::By(CalicoApi::V3) } else { Served::Undecided })
+}
+
+/// Returns the APIs that the server has and the configuration permits.
+fn groups(client: &Client) -> Result<Vec<CalicoApi>, ApiError> {
+    let groups = client.groups()?;
+    let apis = [CalicoApi::CrdV1, CalicoApi::V3].into_iter();
+    let permitted = apis.filter(|api| client.calico_api().is_none_or(|only| only == *api));
+    Ok(permitted.filter(|api| groups.iter().any(|group| group == api.group())).collect())
+}
+
+/// Returns `datastoreReady` of the cluster; `None` if it is unset, or not installed.
+fn ready_flag(client: &Client, api: CalicoApi) -> Result<Option<bool>, ApiError> {
+    // Agents may list, and not get.
+    let objects = match client.list(api.resource("clusterinformations"), "", "") {
+        Err(error) if error.is_not_found() => return Ok(None),
+        objects => objects?,
+    };
+    let default = objects.iter().find(|object| object.pointer("/metadata/name").is_some_and(|name| name == "default"));
+    Ok(default.and_then(|object| object.pointer("/spec/datastoreReady")?.as_bool()))
+}
+
+/// Queries the server regularly, on a separate thread. Dropping it ends the queries.
 #[derive(Debug)]
 pub(super) struct Discovery {
     answers: Receiver<Answer>,
-    _alive: Sender<()>,
+    hints: Sender<()>,
 }
 
-/// The API by which the server has Calico's kinds; `None` if it does not have them.
-pub(super) type Answer = Result<Option<CalicoApi>, ApiError>;
+pub(super) type Answer = Result<Served, ApiError>;
 
 impl Discovery {
     pub(super) fn start(client: Client, timing: Timing, waker: Waker) -> io::Result<Self> {
         let (sender, answers) = channel();
-        let (alive, ended) = channel::<()>();
+        let (hints, hinted) = channel();
         thread::Builder::new().name("discovery".into()).spawn(move || {
-            let mut retry = Backoff::new(timing.retry.0, timing.retry.1);
-            let mut missing = Backoff::new(timing.missing.0, timing.missing.1);
+            let mut pauses = Pauses::new(timing);
             loop {
-                let answer = client.groups().map(|groups| CalicoApi::of(&groups));
-                let pause = match &answer {
-                    Ok(Some(_)) => None,
-                    Ok(None) => Some(missing.fail(chance())),
-                    Err(error) => Some(timing.pause(&mut retry, error, chance())),
-                };
+                let answer = discover(&client);
+                let pause = pauses.after(&answer, chance());
                 if sender.send(answer).is_err() {
                     return;
                 }
                 waker.wake();
-                match pause {
-                    Some(pause) if waits(&ended, pause) => {}
-                    _ => return,
+                match hinted.recv_timeout(pause) {
+                    Err(RecvTimeoutError::Disconnected) => return,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) => {
+                        // One change of the cluster causes many hints.
+                        thread::sleep(timing.resync);
+                        hinted.try_iter().for_each(drop);
+                    }
                 }
             }
         })?;
-        Ok(Self { answers, _alive: alive })
+        Ok(Self { answers, hints })
     }
 
     /// Returns the latest answer since the last call.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.answers.try_iter().last()
     }
+
+    /// Causes a query soon, because the answer may have changed.
+    pub(super) fn hint(&self) {
+        // Without its thread, which ends with the process only, there are no answers either.
+        let _ = self.hints.send(());
+    }
 }
 
-/// Waits; returns true after the pause, and false if the [`Discovery`] was dropped before.
-fn waits(ended: &Receiver<()>, pause: Duration) -> bool {
-    ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout)
+/// Pauses between queries. Pure.
+struct Pauses {
+    timing: Timing,
+    retry: Backoff,
+    missing: Backoff,
+}
+
+impl Pauses {
+    fn new(timing: Timing) -> Self {
+        let retry = Backoff::new(timing.retry.0, timing.retry.1);
+        Self { timing, retry, missing: Backoff::new(timing.missing.0, timing.missing.1) }
+    }
+
+    /// The end of a migration causes no hint, as v3 is not followed before.
+    fn after(&mut self, answer: &Answer, chance: f64) -> Duration {
+        let served = match answer {
+            Err(error) => return self.timing.pause(&mut self.retry, error, chance),
+            Ok(served) => served,
+        };
+        self.retry.succeed();
+        match served {
+            Served::Absent | Served::Unsettled => return self.missing.fail(chance),
+            Served::By(_) | Served::Undecided => self.missing.succeed(),
+        }
+        let longest = if *served == Served::Undecided { self.timing.retry.1 } else { self.timing.missing.1 };
+        Backoff::new(longest, longest).fail(chance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_asked_rarely_except_during_a_migration() {
+        let mut pauses = Pauses::new(Timing::default());
+        let mut after = |answer| pauses.after(&answer, 1.0).as_secs_f64();
+        assert_eq!([(); 3].map(|()| after(Ok(Served::Absent))), [10.0, 20.0, 40.0]);
+        assert_eq!([(); 2].map(|()| after(Ok(Served::By(CalicoApi::CrdV1)))), [300.0, 300.0]);
+        assert_eq!([(); 2].map(|()| after(Ok(Served::Undecided))), [30.0, 30.0]);
+        let away = || Err(ApiError::Unreachable(String::new()));
+        assert_eq!([(); 2].map(|()| after(away())), [0.5, 1.0]);
+        assert_eq!([after(Ok(Served::Unsettled)), after(away())], [10.0, 0.5]);
+    }
 }

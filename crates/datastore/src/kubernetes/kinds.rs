@@ -104,11 +104,17 @@ impl CalicoApi {
         }
     }
 
-    /// Returns the API to read, by the groups of a server. If it has both, one is a view of the
-    /// other (`libcalico-go/lib/backend/k8s/discovery.go`).
-    pub(super) fn of(groups: &[String]) -> Option<Self> {
-        let has = |api: Self| groups.iter().any(|group| group == api.group());
-        [Self::CrdV1, Self::V3].into_iter().find(|api| has(*api))
+    /// Returns the API that a value of `CALICO_API_GROUP` names. As in Calico, any value but that
+    /// of v3 names v1 (`UsingV3CRDs` of `libcalico-go/lib/backend/k8s/discovery.go`).
+    pub(super) fn named(value: &str) -> Self {
+        let api = [Self::V3, Self::CrdV1].into_iter().find(|api| value.eq_ignore_ascii_case(api.group_version()));
+        api.unwrap_or_else(|| {
+            tracing::warn!(
+                CALICO_API_GROUP = value,
+                "unknown API of Calico's resources; using crd.projectcalico.org/v1"
+            );
+            Self::CrdV1
+        })
     }
 
     /// Returns the API resource of a kind of Calico.
@@ -116,7 +122,7 @@ impl CalicoApi {
         ApiResource::new(self.group(), self.version(), plural)
     }
 
-    fn group(self) -> &'static str {
+    pub(super) fn group(self) -> &'static str {
         match self {
             Self::CrdV1 => "crd.projectcalico.org",
             Self::V3 => "projectcalico.org",

@@ -24,6 +24,7 @@ mod resource;
 mod service;
 mod source;
 mod store;
+mod switch;
 mod timing;
 mod versions;
 

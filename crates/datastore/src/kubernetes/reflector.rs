@@ -142,7 +142,8 @@ pub enum Received {
 pub struct Reflector {
     client: Client,
     timing: Timing,
-    tasks: Vec<JoinHandle<()>>,
+    /// By number of the list; `None` once it was removed.
+    tasks: Vec<Option<JoinHandle<()>>>,
     /// Task that sets `is_alive` regularly, unless the runtime is stuck.
     heart: Option<JoinHandle<()>>,
     is_alive: Arc<AtomicBool>,
@@ -209,11 +210,18 @@ impl Reflector {
             missing: false,
         };
         if let Some(handle) = self.client.handle() {
-            self.tasks.push(handle.spawn(async move {
+            self.tasks.push(Some(handle.spawn(async move {
                 let Err(ReceiverDropped) = follower.run().await;
-            }));
+            })));
         }
         number
+    }
+
+    /// Stops following a list. Earlier events of it may still be received.
+    pub(super) fn remove(&mut self, list: usize) {
+        if let Some(task) = self.tasks.get_mut(list).and_then(Option::take) {
+            task.abort();
+        }
     }
 
     /// Waits for the next event, up to `timeout` if one is given.
@@ -233,7 +241,7 @@ impl Reflector {
 
     /// Reports whether every list is still followed and the runtime has run since the last call.
     pub(super) fn take_life(&self) -> bool {
-        self.is_alive.swap(false, Ordering::Relaxed) && !self.tasks.iter().any(JoinHandle::is_finished)
+        self.is_alive.swap(false, Ordering::Relaxed) && !self.tasks.iter().flatten().any(JoinHandle::is_finished)
     }
 
     /// Returns a handle by which another thread can make [`Reflector::recv`] return.
@@ -245,7 +253,7 @@ impl Reflector {
 
 impl Drop for Reflector {
     fn drop(&mut self) {
-        for task in self.tasks.iter().chain(&self.heart) {
+        for task in self.tasks.iter().flatten().chain(&self.heart) {
             task.abort();
         }
     }

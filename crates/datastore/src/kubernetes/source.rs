@@ -14,12 +14,13 @@ use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::client::Client;
 use super::config::KubeConfig;
-use super::discovery::{Answer, Discovery};
+use super::discovery::{Answer, Discovery, Served};
 use super::error::ApiError;
 use super::history::Recording;
 use super::kinds::{CalicoApi, kinds};
 use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector};
 use super::resource::ApiResource;
+use super::switch::Switch;
 use super::timing::Timing;
 use crate::history::HistorySettings;
 use crate::source::LIFE;
@@ -30,11 +31,13 @@ const BATCH: usize = 1024;
 
 /// The API server of Kubernetes as a datastore, like Calico's Kubernetes datastore: the kinds of
 /// Kubernetes, and those of Calico as custom resources, by `crd.projectcalico.org/v1` or
-/// `projectcalico.org/v3`, whichever the server has.
+/// `projectcalico.org/v3`: the one that `$CALICO_API_GROUP` names, or else that the server has. If
+/// it has both, v1 counts until Calico has migrated it to v3.
 ///
-/// * The source is in sync once every kind has been listed, or is known not to be installed. The
-///   API of Calico's kinds is discovered once; while they are not installed, the discovery is
-///   repeated.
+/// * The source is in sync once every kind has been listed, or is known not to be installed.
+/// * The API of Calico's kinds is discovered again every few minutes, and when the datastore is
+///   locked or a kind vanishes. After a change, the source first lists everything by the new API,
+///   and then sends the differences.
 /// * Objects stay valid while the server is unreachable, and when a kind vanishes.
 /// * A kind that this agent may not read is a problem ([`crate::Event::Problems`]), and the request
 ///   is repeated.
@@ -147,6 +150,7 @@ impl Source for KubernetesSource {
             reflector,
             discovery,
             calico: Calico::Unknown,
+            switch: None,
             state,
             sent: ConsumerState::default(),
         };
@@ -162,7 +166,8 @@ struct Mirror {
     options: Options,
     labels: Interner,
     objects: Objects,
-    lists: Vec<List>,
+    /// By number; `None` once a list is not followed any more.
+    lists: Vec<Option<List>>,
 }
 
 #[derive(Debug)]
@@ -180,7 +185,7 @@ impl Mirror {
     }
 
     fn handle_event(&mut self, list: usize, event: Event) {
-        let Some(List { kind, known, of_object, .. }) = self.lists.get_mut(list) else { return };
+        let Some(Some(List { kind, known, of_object, .. })) = self.lists.get_mut(list) else { return };
         let kind = *kind;
         match event {
             Event::Begin => self.objects.begin_list(kind),
@@ -209,19 +214,20 @@ impl Mirror {
     }
 
     fn is_complete(&self) -> bool {
-        self.lists.iter().all(|list| list.known)
+        self.lists.iter().flatten().all(|list| list.known)
     }
 
     /// Returns why the server cannot be read: the first refusal, or else the first other reason.
     fn of_object(&self) -> Option<ObjectProblems> {
-        let objects_with_problems = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
+        let objects_with_problems =
+            self.lists.iter().flatten().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         let (list, error) = objects_with_problems.min_by_key(|(_, error)| !error.is_refusal())?;
         Some(ObjectProblems { why: format!("{}: {}", list.resource, with_causes(error)), refused: error.is_refusal() })
     }
 
     /// Returns the problems of lists that this agent may not read.
     fn refused(&self) -> Vec<InputProblem> {
-        let refused = self.lists.iter().filter_map(|list| Some((list, list.of_object.as_ref()?)));
+        let refused = self.lists.iter().flatten().filter_map(|list| Some((list, list.of_object.as_ref()?)));
         refused
             .filter(|(_, error)| error.is_forbidden())
             .map(|(list, error)| {
@@ -247,6 +253,19 @@ fn id_of(kind: Kind, meta: ObjectMeta) -> ObjectId {
     ObjectId { name: meta.name.into(), namespace: namespace.into(), kind }
 }
 
+/// Reports whether an event of Calico's kinds suggests that the server has another API of them, or
+/// soon will: a kind vanishes, or the datastore is locked for a migration.
+fn may_change_api(kind: Kind, event: &Event) -> bool {
+    match event {
+        Event::NotInstalled => true,
+        Event::Item(object) | Event::Changed(object) if kind == Kind::ClusterInformation => {
+            let object: serde_json::Value = serde_json::from_str(object).unwrap_or_default();
+            object.pointer("/spec/datastoreReady").is_some_and(|ready| ready == false)
+        }
+        _ => false,
+    }
+}
+
 /// State of the discovery of Calico's own kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calico {
@@ -257,7 +276,7 @@ enum Calico {
     /// They are not installed.
     Absent,
     /// They are among the lists.
-    Followed,
+    Followed(CalicoApi),
 }
 
 /// State that was sent to the consumer.
@@ -276,6 +295,7 @@ struct Running<'f> {
     reflector: Reflector,
     discovery: Discovery,
     calico: Calico,
+    switch: Option<Switch>,
     state: Mirror,
     sent: ConsumerState,
 }
@@ -315,7 +335,17 @@ impl Running<'_> {
             // This is the first response of the server.
             self.feed.begin_resync()?;
         }
-        if let (Some(recording), Some(List { kind, .. })) = (&mut self.recording, self.state.lists.get(list)) {
+        let Some(Some(List { resource, kind, .. })) = self.state.lists.get(list) else { return Ok(()) };
+        let is_of_calico = matches!(self.calico, Calico::Followed(api) if api.group() == resource.group);
+        if is_of_calico && may_change_api(*kind, &event) {
+            self.discovery.hint();
+        }
+        let is_error = matches!(event, Event::Unavailable(_) | Event::Available);
+        if let Some(switch) = self.switch.as_mut().filter(|switch| switch.lists.contains(&list) && !is_error) {
+            switch.keep(list, event);
+            return self.switch_if_complete();
+        }
+        if let Some(recording) = &mut self.recording {
             recording.handle_event(*kind, &event);
         }
         self.state.handle_event(list, event);
@@ -324,31 +354,75 @@ impl Running<'_> {
 
     fn follow(&mut self, resource: ApiResource, kind: Kind) {
         self.reflector.add(ListWatch::all(resource));
-        self.state.lists.push(List { resource, kind, known: false, of_object: None });
+        self.state.lists.push(Some(List { resource, kind, known: false, of_object: None }));
+    }
+
+    fn follow_calico(&mut self, api: CalicoApi) {
+        for (resource, kind) in api.kinds(&self.state.options) {
+            self.follow(resource, kind);
+        }
+    }
+
+    fn unfollow(&mut self, api: CalicoApi) {
+        for (number, list) in self.state.lists.iter_mut().enumerate() {
+            if list.take_if(|list| list.resource.group == api.group()).is_some() {
+                self.reflector.remove(number);
+            }
+        }
+    }
+
+    /// Begins a switch to another API, or ends it if the server has the current one again.
+    fn prepare(&mut self, current: CalicoApi, api: CalicoApi) {
+        if self.switch.as_ref().map_or(current, |switch| switch.api) == api {
+            return;
+        }
+        if let Some(abandoned) = self.switch.take() {
+            self.unfollow(abandoned.api);
+        }
+        if api != current {
+            tracing::info!(api = api.group_version(), "Calico's resources have another API; listing them by it");
+            let first = self.state.lists.len();
+            self.follow_calico(api);
+            self.switch = Some(Switch::new(api, first..self.state.lists.len()));
+        }
+    }
+
+    fn switch_if_complete(&mut self) -> Result<(), Closed> {
+        let Some(switch) = self.switch.take_if(|switch| switch.is_complete()) else { return Ok(()) };
+        tracing::info!(api = switch.api.group_version(), "Calico's resources are read");
+        if let Calico::Followed(before) = std::mem::replace(&mut self.calico, Calico::Followed(switch.api)) {
+            self.unfollow(before);
+        }
+        switch.into_events().into_iter().try_for_each(|(list, event)| self.handle_event(list, event))
     }
 
     /// Processes the result of the discovery; returns the reason if it failed.
     fn discovered(&mut self, answer: Answer) -> Option<ObjectProblems> {
         match answer {
-            Ok(Some(api)) => {
-                tracing::info!(api = api.group_version(), "Calico's resources are read");
-                for (resource, kind) in api.kinds(&self.state.options) {
-                    self.follow(resource, kind);
-                }
-                self.calico = Calico::Followed;
-                None
-            }
-            Ok(None) => {
-                self.calico = match self.calico {
-                    Calico::Unknown => Calico::Doubtful,
-                    Calico::Doubtful => {
-                        tracing::info!("Calico's resources are not installed");
-                        Calico::Absent
-                    }
-                    known => known,
+            Ok(served) => {
+                let current = match self.calico {
+                    Calico::Followed(api) => Some(api),
+                    _ => None,
                 };
+                match (served.api(current), self.calico) {
+                    (Some(api), Calico::Followed(current)) => self.prepare(current, api),
+                    (Some(api), _) => {
+                        tracing::info!(api = api.group_version(), "Calico's resources are read");
+                        self.follow_calico(api);
+                        self.calico = Calico::Followed(api);
+                    }
+                    (None, Calico::Unknown) if served == Served::Unsettled => self.calico = Calico::Doubtful,
+                    (None, Calico::Unknown | Calico::Doubtful) => {
+                        tracing::info!("Calico's resources are not installed");
+                        self.calico = Calico::Absent;
+                    }
+                    // A starting server lacks kinds for a while.
+                    (None, Calico::Absent | Calico::Followed(_)) => {}
+                }
                 None
             }
+            // The lists report this too.
+            Err(_) if matches!(self.calico, Calico::Followed(_)) => None,
             Err(error) => Some(ObjectProblems { why: with_causes(&error), refused: error.is_refusal() }),
         }
     }
@@ -380,7 +454,8 @@ impl Running<'_> {
             self.feed.send_at(self.state.objects.at_versions(updates), noticed)?;
         }
         // Kinds that are installed later are added later.
-        if !self.sent.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed) && self.state.is_complete() {
+        if !self.sent.in_sync && matches!(self.calico, Calico::Absent | Calico::Followed(_)) && self.state.is_complete()
+        {
             self.sent.in_sync = true;
             if let Some(recording) = &mut self.recording {
                 recording.complete();

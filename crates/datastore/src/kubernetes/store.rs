@@ -1,5 +1,8 @@
 //! Single resources of Calico, read and written where Kubernetes is the datastore.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
 use serde_json::{Value, json};
 use tortie_model::{Cause, with_causes};
@@ -8,16 +11,19 @@ use tortie_resources::manifest::calico_node;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use super::client::Client;
+use super::discovery::discover;
 use super::error::ApiError;
 use super::kinds::{CalicoApi, api_resource, written_kinds};
 use super::resource::ApiResource;
 
 /// Attempts to write a resource that other clients keep changing.
 const TRIES: usize = 8;
+/// Duration after which the API of Calico's resources is discovered again.
+const DISCOVERED: Duration = Duration::from_secs(60);
 
 /// Calico's resources as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`,
-/// and policies of Kubernetes. IPAM blocks, affinities and handles have the paths that they have in
-/// etcd.
+/// and policies of Kubernetes. Texts are custom resources of the former only: IPAM blocks,
+/// affinities and handles have the paths that they have in etcd.
 ///
 /// * An object is replaced or deleted only if it is still the same object at the version that was
 ///   read.
@@ -31,7 +37,15 @@ const TRIES: usize = 8;
 #[derive(Clone, Debug)]
 pub struct KubernetesStore {
     client: Client,
-    calico: CalicoApi,
+    calico: CalicoChoice,
+}
+
+/// API of Calico's resources.
+#[derive(Clone, Debug)]
+enum CalicoChoice {
+    Fixed(CalicoApi),
+    /// That which the server had, and the time of its response.
+    Discovered(Arc<Mutex<Option<(CalicoApi, Instant)>>>),
 }
 
 fn api_of(plural: &'static str) -> ApiResource {
@@ -106,16 +120,34 @@ impl KubernetesStore {
     /// `crd.projectcalico.org/v1`.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self { client, calico: CalicoApi::CrdV1 }
+        Self { client, calico: CalicoChoice::Fixed(CalicoApi::CrdV1) }
     }
 
-    /// As [`KubernetesStore::new`], with Calico's resources by the API that the server has.
+    /// As [`KubernetesStore::new`], with Calico's resources by the API that a
+    /// [`super::KubernetesSource`] reads. It is discovered again after a minute, as a migration may
+    /// have ended.
     ///
     /// # Errors
     /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
     pub fn discover(client: Client) -> Result<Self, StoreError> {
-        let groups = client.groups().map_err(|error| failed(&error))?;
-        Ok(Self { client, calico: CalicoApi::of(&groups).unwrap_or(CalicoApi::CrdV1) })
+        let store = Self { client, calico: CalicoChoice::Discovered(Arc::default()) };
+        store.calico()?;
+        Ok(store)
+    }
+
+    fn calico(&self) -> Result<CalicoApi, StoreError> {
+        let known = match &self.calico {
+            CalicoChoice::Fixed(api) => return Ok(*api),
+            CalicoChoice::Discovered(known) => || known.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        let before = *known();
+        if let Some((api, _)) = before.filter(|(_, time)| time.elapsed() < DISCOVERED) {
+            return Ok(api);
+        }
+        let served = discover(&self.client).map_err(|error| failed(&error))?;
+        let api = served.api(before.map(|(api, _)| api)).unwrap_or(CalicoApi::CrdV1);
+        *known() = Some((api, Instant::now()));
+        Ok(api)
     }
 
     /// Returns the user-written kinds that an agent reads.
@@ -127,12 +159,12 @@ impl KubernetesStore {
         let none = || {
             StoreError::Refused(format!("{kind} is not kept in Kubernetes, which has {} instead", instead(kind)).into())
         };
-        api_resource(kind, self.calico).ok_or_else(none)
+        api_resource(kind, self.calico()?).ok_or_else(none)
     }
 
     /// Reports whether objects of this kind keep Calico's metadata in an annotation.
-    fn is_annotated(&self, kind: ResourceKind) -> bool {
-        self.calico == CalicoApi::CrdV1 && !kind.is_of_kubernetes()
+    fn is_annotated(&self, kind: ResourceKind) -> Result<bool, StoreError> {
+        Ok(!kind.is_of_kubernetes() && self.calico()? == CalicoApi::CrdV1)
     }
 
     fn read(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
@@ -142,19 +174,19 @@ impl KubernetesStore {
 
     /// Converts an object to the resource that it represents.
     fn resource(&self, key: &ResourceKey, object: Value) -> Result<Value, StoreError> {
-        let read = if self.is_annotated(key.kind()) { custom::from_custom } else { custom::from_plain };
+        let read = if self.is_annotated(key.kind())? { custom::from_custom } else { custom::from_plain };
         read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
     }
 
     fn written(&self, key: &ResourceKey, object: Value, before: Option<&Value>) -> Result<Value, StoreError> {
-        let write = if self.is_annotated(key.kind()) { custom::to_custom } else { custom::to_plain };
+        let write = if self.is_annotated(key.kind())? { custom::to_custom } else { custom::to_plain };
         write(key, object, before).map_err(|error| StoreError::Invalid { key: key.clone(), error })
     }
 
     fn object(&self, key: &ResourceKey) -> Result<Value, StoreError> {
         let api = self.api(key.kind())?;
         let get = |name: &str| self.client.get(api, key.namespace(), name).map_err(|error| of_resource(key, &error));
-        if !(key.kind().has_tier() && self.is_annotated(key.kind())) {
+        if !(key.kind().has_tier() && self.is_annotated(key.kind())?) {
             return get(key.name());
         }
         for name in [key.name(), &format!("default.{}", key.name())] {
@@ -304,7 +336,7 @@ impl ResourceStore for KubernetesStore {
         object: Option<&Value>,
         based_on: Option<Revision>,
     ) -> Result<Option<Value>, StoreError> {
-        let dry = Self { client: self.client.dry_run(), calico: self.calico };
+        let dry = Self { client: self.client.dry_run(), calico: self.calico.clone() };
         match (object, based_on) {
             (None, based_on) => dry.delete(key, based_on).map(|()| None),
             // An object that is not created has no version.

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tortie_datastore::etcd::{EtcdConfig, EtcdSource};
+use tortie_datastore::etcd::{EtcdConfig, EtcdSource, Password};
 use tortie_datastore::store::ResourceStore as _;
 use tortie_datastore::store::etcd::EtcdStore;
 use tortie_datastore::{Event, InputProblem, Watching, watch};
 use tortie_lab::etcd::{Etcd, EtcdOptions, Proxy};
-use tortie_model::{Key, SyncStatus, Update};
+use tortie_model::{Key, SyncStatus, Update, with_causes};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::path;
 use tortie_resources::stored::{ResourceKey, ResourceKind};
@@ -333,4 +333,35 @@ fn speaks_tls_and_outlives_its_token() {
     etcd.restart(0).expect("restarted");
     put(&etcd, "c", 3);
     consumer.until("back", |c| c.has(&[("a", 1), ("b", 2), ("c", 3)]));
+}
+
+#[test]
+fn a_replaced_password_file_is_read_again() {
+    let mut etcd = start(EtcdOptions::default());
+    put(&etcd, "a", 1);
+    etcd.enable_users("felix", "s3cret").expect("users");
+    let file = etcd.folder().join("password");
+    std::fs::write(&file, "s3cret\n").expect("written");
+    let config = EtcdConfig { user: Some(("felix".into(), Password::file(&file))), ..config(&etcd.url()) };
+    let mut consumer = Consumer::new(config.clone());
+    let store = EtcdStore::new(config).expect("a store");
+    store.get(&tier("a")).expect("the old password");
+    consumer.until("listed", |c| c.has(&[("a", 1)]));
+    etcd.replace_password("felix", "n3w").expect("replaced");
+    etcd.stop(0);
+    etcd.restart(0).expect("restarted");
+    assert!(store.get(&tier("a")).is_err(), "the old password is not valid any more");
+    put(&etcd, "b", 2);
+    consumer.until("refused", |c| c.unavailable > 1);
+    std::fs::write(&file, "n3w").expect("written");
+    consumer.until("back", |c| c.has(&[("a", 1), ("b", 2)]));
+    let until = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = store.get(&tier("b")) {
+        assert!(Instant::now() < until, "{error}");
+    }
+    std::fs::remove_file(&file).expect("removed");
+    let config =
+        EtcdConfig { user: Some(("felix".into(), Password::file(&file))), ..crate::cluster::config(&etcd.url()) };
+    let missing = EtcdStore::new(config).expect("a store").get(&tier("b")).expect_err("no password");
+    assert!(with_causes(&missing).contains(&file.display().to_string()), "{}", with_causes(&missing));
 }

@@ -160,3 +160,25 @@ fn another_member_steps_in() {
         assert!(std::time::Instant::now() < until + Duration::from_secs(10));
     }
 }
+
+#[test]
+fn a_failed_handshake_names_the_expectation() {
+    let (encrypted, plain) = (start(EtcdOptions { tls: true, ..EtcdOptions::default() }), one());
+    let good = tls(&encrypted);
+    let other = good.cert_file.clone().expect("a certificate");
+    let foreign = format!("the server's certificate does not come from an authority in {}: ", other.display());
+    let mut wrong = Vec::new();
+    for (config, reason) in [
+        (EtcdConfig { ca_file: Some(other), ..good.clone() }, &*foreign),
+        (
+            EtcdConfig { cert_file: None, key_file: None, ..good.clone() },
+            "a client certificate, if the server requires one: ",
+        ),
+        (EtcdConfig { endpoints: plain.endpoints(), ..good }, "the server does not speak TLS: "),
+        (config(&encrypted.url()), "CA certificates, if the server expects TLS: "),
+    ] {
+        let error = with_causes(&store(config).get(&tier("a")).expect_err("no connection"));
+        wrong.extend((!error.contains(reason)).then(|| format!("{reason}{error}")));
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use tortie_datastore::kubernetes::{ApiError, ApiResource, Client, KubeConfig};
 use tortie_lab::apiserver::{ApiServer, Fault, On};
+use tortie_model::with_causes;
 
 use super::client;
 
@@ -147,4 +148,34 @@ fn output_of_a_plugin_is_not_shown() {
         assert!(matches!(error, ApiError::Config(_)), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("secret-thing"), "{error:?}");
     }
+}
+
+#[test]
+fn a_failed_handshake_names_the_expectation() {
+    let (encrypted, plain) = (ApiServer::start_tls().unwrap(), ApiServer::start().unwrap());
+    let kubeconfig = std::fs::read_to_string(encrypted.kubeconfig()).unwrap();
+    let dir = encrypted.files().display().to_string();
+    let edited = |from: &str, to: &str| {
+        assert!(kubeconfig.contains(from), "{kubeconfig}");
+        kubeconfig.replace(from, to)
+    };
+    let identity = format!("\n    client-certificate: {dir}/client.pem\n    client-key: {dir}/client.key");
+    let mut wrong = Vec::new();
+    for (description, kubeconfig, expected) in [
+        ("another authority", edited(&format!("{dir}/ca.pem"), &format!("{dir}/client.pem")), "kubeconfig"),
+        ("no client certificate", edited(&identity, ""), "requires a client certificate"),
+        (
+            "TLS to a plain port",
+            edited(&encrypted.address().to_string(), &plain.address().to_string()),
+            "does not speak TLS",
+        ),
+        ("plain text to a TLS port", edited("https://", "http://"), "expects TLS"),
+    ] {
+        let file = encrypted.files().join("edited");
+        std::fs::write(&file, kubeconfig).unwrap();
+        let error = Client::new(KubeConfig::file(&file)).unwrap().groups().unwrap_err();
+        let text = with_causes(&error);
+        wrong.extend((!text.contains(expected)).then(|| format!("{description}: {text}")));
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }

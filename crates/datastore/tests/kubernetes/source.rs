@@ -1,5 +1,7 @@
 //! The source of updates.
 
+mod calico_api;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

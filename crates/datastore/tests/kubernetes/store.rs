@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tortie_datastore::kubernetes::KubernetesStore;
+use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
 use tortie_datastore::store::{ResourceStore, StoreError, TextChange, TextStore, Verb};
 use tortie_lab::apiserver::{ApiServer, Fault, On};
 use tortie_model::with_causes;
@@ -243,6 +243,26 @@ fn handles_have_names_in_lower_case() {
 }
 
 #[test]
+fn a_migrated_datastore_is_written_by_its_new_api() {
+    let server = ApiServer::start().unwrap();
+    for (form, ready) in [(CRD, false), ("projectcalico.org/v3", true)] {
+        let (group, version) = form.split_once('/').unwrap();
+        server.install_calico(group, version);
+        let metadata = json!({"name": "default"});
+        let spec = json!({"datastoreReady": ready});
+        server.apply(json!({"apiVersion": form, "kind": "ClusterInformation", "metadata": metadata, "spec": spec}));
+    }
+    let write = |config: KubeConfig, name: &str| {
+        let store = KubernetesStore::discover(Client::new(config).unwrap()).unwrap();
+        store.create(&key(ResourceKind::GlobalNetworkSet, name), json!({"spec": {}})).unwrap();
+        [CRD, "projectcalico.org/v3"].map(|form| server.get(form, "GlobalNetworkSet", "", name).is_some())
+    };
+    let config = || KubeConfig::file(server.kubeconfig());
+    assert_eq!(write(config(), "a"), [false, true]);
+    assert_eq!(write(config().with_api_group(CRD), "b"), [true, false]);
+}
+
+#[test]
 fn rights_are_asked_for_before_they_are_needed() {
     for form in [CRD, "projectcalico.org/v3"] {
         let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
@@ -276,4 +296,16 @@ fn nodes_of_kubernetes_are_listed_as_those_of_calico() {
     assert_eq!((listing.resources.len(), listing.revision), (2, listing.resources[1].revision));
     let refused = store.list(ResourceKind::Profile, None);
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+}
+
+/// Agents behind a fan-out may list nothing but `FelixConfiguration`s.
+#[test]
+fn a_client_that_cannot_read_the_lock_uses_the_form_of_storage() {
+    let server = ApiServer::start().unwrap();
+    server.install_calico("crd.projectcalico.org", "v1");
+    server.install_calico("projectcalico.org", "v3");
+    server.fail(On::List, "clusterinformations", Fault::Forbidden, usize::MAX);
+    let store = KubernetesStore::discover(client(&server)).unwrap();
+    store.create(&key(ResourceKind::GlobalNetworkSet, "a"), json!({"spec": {}})).unwrap();
+    assert!(server.get(CRD, "GlobalNetworkSet", "", "a").is_some());
 }

@@ -19,7 +19,7 @@ use crate::protocol::frame::{self, Compression, MAX_TO_CLIENT};
 use crate::protocol::stream::{Messages, ReadError};
 use crate::protocol::{ClientHello, Heartbeat, MAGIC, ServerHello, ToClient, ToServer, VERSION, client, server};
 use crate::server::MISSING;
-use crate::tls::BoxStream;
+use crate::tls::{BoxStream, plain};
 
 /// Bounds of the heartbeat interval.
 const SLOWEST: Duration = Duration::from_secs(60);
@@ -185,7 +185,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
         stream.set_nodelay(true)?;
         match &source.connector {
             Some(connector) => connector.connect(&address.ip().to_string(), stream).await,
-            None => Ok(Box::new(stream) as BoxStream),
+            None => Ok(plain(stream)),
         }
     };
     let mut stream = timeout(CONNECT, connect).await.map_err(|_| SessionError::ConnectTimeout)??;

@@ -5,6 +5,7 @@
 //! authority and have one of the required names. Host names do not matter. Changed files are read
 //! again.
 
+mod explain;
 mod names;
 mod verify;
 
@@ -25,7 +26,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tortie_model::with_causes;
 
-use self::verify::{ClientByName, ServerByName, explain};
+use self::explain::{ClientStream, explain};
+use self::verify::{ClientByName, ServerByName};
 
 /// Minimum interval between checks of the files for changes.
 const LOOK: Duration = Duration::from_secs(1);
@@ -148,7 +150,8 @@ impl Acceptor {
     }
 
     pub(crate) async fn accept(&self, stream: impl Stream + 'static) -> io::Result<BoxStream> {
-        Ok(Box::new(TlsAcceptor::from(self.files.current()).accept(stream).await.map_err(explain)?))
+        let accepted = TlsAcceptor::from(self.files.current()).accept(stream).await;
+        Ok(Box::new(accepted.map_err(|error| explain(error, &self.files.settings.files))?))
     }
 }
 
@@ -168,8 +171,15 @@ impl Connector {
         let name = ServerName::try_from(server.to_owned())
             .or_else(|_| ServerName::try_from("typha"))
             .map_err(io::Error::other)?;
-        Ok(Box::new(TlsConnector::from(self.files.current()).connect(name, stream).await.map_err(explain)?))
+        let files = &self.files.settings.files;
+        let connected = TlsConnector::from(self.files.current()).connect(name, stream).await;
+        Ok(Box::new(ClientStream::new(connected.map_err(|error| explain(error, files))?, Some(files.clone()))))
     }
+}
+
+/// Returns the connection of a client without TLS.
+pub(crate) fn plain(stream: impl Stream + 'static) -> BoxStream {
+    Box::new(ClientStream::new(stream, None))
 }
 
 impl fmt::Debug for Acceptor {

@@ -1,6 +1,5 @@
 //! Verification of the peer's certificate.
 
-use std::io;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -18,16 +17,6 @@ use super::names::NameMismatch;
 
 fn refuse(mismatch: NameMismatch) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(mismatch))))
-}
-
-/// Reduces an error to the name mismatch that caused it, which is hard to find within the text of
-/// rustls. Other errors stay unchanged.
-pub(super) fn explain(error: io::Error) -> io::Error {
-    let reason = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(reason)))) => reason.to_string(),
-        _ => return error,
-    };
-    io::Error::new(error.kind(), reason)
 }
 
 /// Verifier that accepts clients whose certificate comes from the authority and has a required

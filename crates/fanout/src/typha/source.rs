@@ -17,7 +17,7 @@ use super::client::{ClientAction, ClientEnd, ClientHello, ClientSession};
 use super::update_reader::UpdateReader;
 use crate::attempts::Attempts;
 use crate::discovery::{DiscoveryError, ServerDiscovery, find};
-use crate::tls::{BoxStream, Connector, TlsError, TlsSettings};
+use crate::tls::{BoxStream, Connector, TlsError, TlsSettings, plain};
 
 /// Servers and settings of a [`TyphaSource`]. The defaults are those of Typha's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +220,7 @@ impl TyphaSource {
             let stream = TcpStream::connect(server).await?;
             stream.set_nodelay(true)?;
             Ok::<BoxStream, io::Error>(match &self.tls {
-                None => Box::new(stream),
+                None => plain(stream),
                 Some(tls) => tls.connect(server.rsplit_once(':').map_or(server, |(host, _)| host), stream).await?,
             })
         };

@@ -50,7 +50,17 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         http::refusal(stream, &refuse(401, "Unauthorized", "Unauthorized"), None)?;
         return Ok(true);
     }
-    if let Some(document) = discovery::document(&shared.lock().store, &request.path) {
+    if request.path == ["readyz"] && shared.lock().is_denied("get", "readyz") {
+        http::refusal(
+            stream,
+            &refuse(403, "Forbidden", "is forbidden: User \"test\" cannot get path \"/readyz\""),
+            None,
+        )?;
+        return Ok(true);
+    }
+    // Released before the answer, which may be held back.
+    let document = discovery::document(&shared.lock().store, &request.path);
+    if let Some(document) = document {
         http::answer(stream, 200, document.to_string().as_bytes(), "")?;
         return Ok(true);
     }

@@ -1,0 +1,19 @@
+//! Reasons of failed connections, by the expectation of TLS that was not met.
+
+/// Returns the expectation that a connection did not meet, by the text of its error with its
+/// causes; `None` if TLS is not the reason. `authority` describes the trusted authorities.
+pub(crate) fn tls_reason(error: &str, authority: &str) -> Option<String> {
+    let has = |texts: &[&str]| texts.iter().any(|text| error.contains(text));
+    // Names of errors and alerts in rustls, and messages of tokio-rustls, hyper and h2.
+    if has(&["UnknownIssuer", "BadSignature"]) {
+        return Some(format!("the server's certificate does not come from {authority}"));
+    }
+    if error.contains("received fatal alert") && has(&["Certificate", "UnknownCA", "AccessDenied"]) {
+        return Some("the server requires a client certificate that it trusts".into());
+    }
+    if has(&["InvalidContentType", "tls handshake eof"]) {
+        return Some("the server does not speak TLS".into());
+    }
+    let is_binary = has(&["invalid HTTP version parsed", "frame with invalid size", "http2 error"]);
+    is_binary.then(|| "the server expects TLS".into())
+}
