@@ -82,6 +82,9 @@ pub struct GraphConfig {
     pub source_spoofing: SourceSpoofing,
     /// Treatment of claims to addresses and interfaces.
     pub address_claims: AddressClaims,
+    /// Whether proxies that follow the policy sync API enforce HTTP matches; not by default. Allow
+    /// rules with such a match then allow packets by their other conditions.
+    pub http_by_proxy: bool,
     /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`). Then the IP set
     /// of its workloads exists, and endpoints have a field that they are in it.
     pub istio_ambient_mode: bool,
@@ -136,6 +139,7 @@ impl GraphConfig {
             overlap: Overlap::default(),
             source_spoofing: SourceSpoofing::default(),
             address_claims: AddressClaims::default(),
+            http_by_proxy: false,
             istio_ambient_mode: false,
             ipip_enabled: None,
             vxlan_enabled: None,

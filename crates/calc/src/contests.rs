@@ -149,7 +149,7 @@ fn leave<T: Eq + Hash>(
     key: &WorkloadEndpointKey,
     affected: &mut Vec<WorkloadEndpointKey>,
 ) {
-    let all = claimants.get_mut(object).expect("endpoints leave what they have joined");
+    let all = claimants.get_mut(object).expect("endpoints leave sets that they have joined");
     all.remove(key);
     affected.extend(all.iter().cloned());
     if all.is_empty() {

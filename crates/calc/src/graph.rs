@@ -92,7 +92,7 @@ impl Graph {
             policies: Policies::default(),
             profiles: Profiles::default(),
             profile_decoder: ProfileDecoder::default(),
-            scanner: RuleScanner::default(),
+            scanner: RuleScanner::new(config.http_by_proxy),
             bound: MemberBound::new(config.policy_members),
             services: ServiceIndex::default(),
             order: PolicySorter::default(),

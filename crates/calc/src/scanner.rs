@@ -98,15 +98,21 @@ pub(crate) struct RuleScanner {
     sets: AHashMap<IpSetId, UsedSet>,
     /// Sets that are new or have lost their last reference since the last flush.
     touched: Vec<IpSetId>,
+    http_by_proxy: bool,
 }
 
 impl RuleScanner {
+    pub(crate) fn new(http_by_proxy: bool) -> Self {
+        Self { http_by_proxy, ..Self::default() }
+    }
+
     /// Joins rules with their sets, which are in use until the rules are released.
     #[expect(clippy::expect_used, reason = "the compiler gives each rule a set for each field that needs one")]
     pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
         let sets = compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched);
         let sets = self.use_list(sets);
-        Rules::new(Arc::clone(rules), sets).expect("rules were compiled with all their sets")
+        let rules = Rules::new(Arc::clone(rules), sets).expect("rules were compiled with all their sets");
+        rules.with_http_by_proxy(self.http_by_proxy)
     }
 
     #[expect(clippy::expect_used, reason = "the compiler makes the sets that rules refer to")]

@@ -8,6 +8,7 @@ use tortie_iptables::{ChainName, ChainProblem, Table, TableError};
 use tortie_model::{Direction, Family};
 use tortie_rules::names::{policy_chain, profile_chain};
 
+use crate::connectivity::Connectivity;
 use crate::dataplane::Dataplane;
 use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
@@ -117,12 +118,17 @@ impl Dataplane {
             Some(sysctls) => self.connectivity.sysctls.apply(sysctls, &self.links, &open, problems),
             None => self.connectivity.sysctls.leave(),
         }
-        let refresh = self.config.routes.refresh_interval;
+        let (refresh, retry) = (self.config.routes.refresh_interval, self.config.retry_interval);
+        let Connectivity { bandwidth, peer_addresses, .. } = &mut self.connectivity;
         match kernel.links() {
             Some(devices) => {
-                self.connectivity.bandwidth.apply(devices, &self.links, refresh, self.config.retry_interval, problems);
+                bandwidth.apply(devices, &self.links, refresh, retry, problems);
+                peer_addresses.apply(devices, &self.links, &open, retry, problems);
             }
-            None => self.connectivity.bandwidth.leave(),
+            None => {
+                bandwidth.leave();
+                peer_addresses.leave();
+            }
         }
     }
 
@@ -489,6 +495,7 @@ impl Dataplane {
         wakeups.extend(self.managers.workload_addresses.next(now, retry));
         wakeups.extend(self.next_migration(now));
         wakeups.extend(self.connectivity.bandwidth.next(now, self.config.routes.refresh_interval));
+        wakeups.extend(self.connectivity.peer_addresses.next(now));
         let refresh = self.config.ip_sets.refresh_interval.zip(self.timers.sets_refreshed);
         wakeups.extend(refresh.map(|(interval, last)| (last + interval).saturating_sub(now)));
         wakeups

@@ -1,5 +1,5 @@
-//! Paths to workloads and to other nodes: routes, neighbours, tunnels, sysctls and bandwidth
-//! limits.
+//! Paths to workloads and to other nodes: routes, neighbours, tunnels, sysctls, bandwidth limits
+//! and addresses for BGP peers.
 
 use tortie_iptables::InterfaceName;
 use tortie_model::desired::{DesiredUpdate, HostMetadata, Route, Vtep, WireguardPeer};
@@ -10,13 +10,14 @@ use crate::config::DataplaneConfig;
 use crate::links::is_workload;
 use crate::managers::overlay::Overlay;
 use crate::neighbours::StaticNeighbours;
+use crate::peer_addresses::PeerAddresses;
 use crate::proxy_neighbours::ProxyNeighbours;
 use crate::routes::RouteTable;
 use crate::sysctls::SysctlSettings;
 use crate::wireguard::Wireguard;
 
-/// Routes, neighbours, tunnels, sysctls and bandwidth limits of a node; written once policy is in
-/// force.
+/// Routes, neighbours, tunnels, sysctls, bandwidth limits and addresses for BGP peers of a node;
+/// written once policy is in force.
 #[derive(Debug)]
 pub(crate) struct Connectivity {
     /// Name prefixes of workload interfaces.
@@ -35,6 +36,7 @@ pub(crate) struct Connectivity {
     pub(crate) tunnels_changed: bool,
     pub(crate) sysctls: SysctlSettings,
     pub(crate) bandwidth: Bandwidth,
+    pub(crate) peer_addresses: PeerAddresses,
     /// Whether virtual machines that had moved here before have been looked for.
     pub(crate) has_sought_live: bool,
 }
@@ -53,6 +55,7 @@ impl Connectivity {
             tunnels_changed: true,
             sysctls: SysctlSettings::new(families.to_vec(), config.ip_forwarding, routes.refresh_interval),
             bandwidth: Bandwidth::default(),
+            peer_addresses: PeerAddresses::new(families.to_vec()),
             has_sought_live: false,
         }
     }
@@ -79,6 +82,7 @@ impl Connectivity {
                     self.tunnels_changed |= overlay.on_encapsulation(*encapsulation);
                 }
             }
+            Update::BgpConfiguration(configuration) => self.peer_addresses.on_configuration(configuration),
             Update::Wireguard(node, peer) => self.on_peer(Family::V4, node, Some(peer)),
             Update::WireguardRemove(node) => self.on_peer(Family::V4, node, None),
             Update::WireguardV6(node, peer) => self.on_peer(Family::V6, node, Some(peer)),
@@ -100,8 +104,7 @@ impl Connectivity {
             | Update::ServiceAccount(..)
             | Update::ServiceAccountRemove(_)
             | Update::Namespace(..)
-            | Update::NamespaceRemove(_)
-            | Update::BgpConfiguration(_) => {}
+            | Update::NamespaceRemove(_) => {}
         }
     }
 
@@ -129,6 +132,7 @@ impl Connectivity {
     /// Notes that the addresses of an interface changed.
     pub(crate) fn on_addresses(&mut self, name: InterfaceName) {
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(name));
+        self.peer_addresses.on_link(name);
         self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
         if !is_workload(&self.workload_prefixes, name) {
             self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
@@ -146,6 +150,7 @@ impl Connectivity {
         }
         self.neighbours.on_link(name);
         self.bandwidth.on_link(name);
+        self.peer_addresses.on_link(name);
         self.sysctls.on_link(name);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use tortie_ipsets::{Member, Report, SetType};
+use tortie_ipsets::{Member, Report};
 use tortie_iptables::{ChainName, CommitCounter, Features, InterfaceName};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Family, HostEndpointName, IpSetId, WorkloadEndpointId};
@@ -363,15 +363,10 @@ impl Dataplane {
         }
         let changed_sources = overlays.iter_mut().filter_map(|overlay| overlay.take_sources().then_some(())).count();
         if has_changed || changed_sources > 0 {
-            let rules = renderer.config();
-            if rules.vxlan_v4.enabled || rules.vxlan_v6.enabled {
-                let nodes = overlays.iter().flat_map(Overlay::sources).map(Member::from);
-                let external = self.config.external_nodes.iter().copied().map(Member::from);
-                let sources: Vec<Member> = nodes.chain(external).collect();
-                managers.ip_sets.set_static(static_set::VXLAN_SOURCES, SetType::HashNet, &sources, output);
-            } else {
-                managers.ip_sets.remove_static(static_set::VXLAN_SOURCES, output);
-            }
+            let nodes = overlays.iter().flat_map(Overlay::sources).map(Member::from);
+            let external = self.config.external_nodes.iter().copied().map(Member::from);
+            let sources: Vec<Member> = nodes.chain(external).collect();
+            managers.ip_sets.set_networks(static_set::VXLAN_SOURCES, &sources, renderer.config(), output);
         }
         for (overlay, table) in overlays.iter_mut().zip(routes) {
             overlay.complete(&self.links, &self.config.rules.workload_prefixes, table);
@@ -471,6 +466,7 @@ impl Dataplane {
             self.output.set_own_addresses(interface, &addresses);
             self.connectivity.sysctls.on_owner(interface, owner.map(|state| !allowed_prefixes(state).is_empty()));
             self.connectivity.bandwidth.on_owner(interface, owner);
+            self.connectivity.peer_addresses.on_owner(interface, owner);
             self.complete_way(interface);
         }
     }

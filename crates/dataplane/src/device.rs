@@ -86,6 +86,9 @@ pub enum DeviceChange {
     SetUp(u32),
     /// Add an address.
     AddAddress(u32, Cidr),
+    /// Add an address of link scope. The kernel takes an IPv4 address of this scope as the source
+    /// of packets to the neighbours of the device only.
+    AddLinkAddress(u32, Cidr),
     /// Remove an address.
     DeleteAddress(u32, Cidr),
 }

@@ -96,6 +96,7 @@ impl DataplaneProblem {
             Self::Conntrack { address, .. } => ("conntrack entries cannot be deleted", address.to_string()),
             Self::BridgesNotFiltered(family) => ("bridges without policy", family.to_string()),
             Self::Bandwidth { interface, .. } => ("bandwidth not limited as wanted", interface.to_string()),
+            Self::PeerAddress { interface, .. } => ("address for BGP peer out of sync", interface.to_string()),
             Self::WorkloadInterfaces(_) => ("workloads cannot be looked for", String::new()),
             Self::Programs(problem) => ("eBPF programs", problem.object.clone()),
             Self::MissingSubsystem { subsystem, .. } => ("subsystem missing", subsystem.to_string()),

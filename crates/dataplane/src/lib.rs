@@ -24,6 +24,7 @@ mod needs;
 mod neighbour;
 mod neighbours;
 mod output;
+mod peer_addresses;
 mod proxy_neighbours;
 mod qdisc;
 mod render;

@@ -58,6 +58,7 @@ impl Dataplane {
         let tunnels = &[Subsystem::Links, Subsystem::Neighbours, Subsystem::Routing];
         add("tunnels", self.connectivity.overlays.iter().any(Overlay::has_tunnels), tunnels);
         add("bandwidth limits", self.connectivity.bandwidth.is_wanted(), &[Subsystem::Links]);
+        add("addresses for BGP peers", self.connectivity.peer_addresses.is_wanted(), &[Subsystem::Links]);
         let answers = !self.connectivity.proxy_neighbours.is_empty();
         add("local reachability", answers, &[Subsystem::Links, Subsystem::Neighbours]);
         let by_address = &[Subsystem::Neighbours, Subsystem::Conntrack];

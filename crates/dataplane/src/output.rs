@@ -195,9 +195,26 @@ impl Output {
         set_type: SetType,
         members: &[Member],
     ) -> Result<(), UpdateError> {
+        self.replace_set_in(&Family::ALL, id, set_type, members)
+    }
+
+    /// Defines a set in these families, and removes it from others.
+    pub(crate) fn replace_set_in(
+        &mut self,
+        families: &[Family],
+        id: &IpSetId,
+        set_type: SetType,
+        members: &[Member],
+    ) -> Result<(), UpdateError> {
         let spec = self.set_spec(set_type);
         // An error in one family must not keep the set from the other.
-        let results = self.families.iter_mut().map(|family| family.replace_set(id, spec, members));
+        let results = self.families.iter_mut().map(|family| {
+            if families.contains(&family.family) {
+                return family.replace_set(id, spec, members);
+            }
+            family.remove_set(id);
+            Ok(())
+        });
         first_error(results)
     }
 

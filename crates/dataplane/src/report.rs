@@ -327,6 +327,15 @@ pub enum DataplaneProblem {
         #[source]
         error: BandwidthProblem,
     },
+    /// The address that a workload peers with by BGP cannot be set, or was not removed.
+    #[error("address for the BGP peer at {interface}")]
+    PeerAddress {
+        /// The workload's interface.
+        interface: InterfaceName,
+        /// The kernel's error.
+        #[source]
+        error: KernelError,
+    },
     /// A problem of the eBPF programs that enforce policy, as their owner reported it
     /// ([`Dataplane::set_policy_in_force`](crate::Dataplane::set_policy_in_force)).
     #[error("{0}")]

@@ -145,7 +145,7 @@ pub enum Mismatch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unenforceable {
-    /// HTTP is not inspected.
+    /// HTTP is not inspected, or the rule does not allow.
     Http,
     /// Protocol 0 does not exist.
     ProtocolZero,

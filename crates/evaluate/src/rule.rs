@@ -70,12 +70,12 @@ impl State {
 
 impl Matcher<'_> {
     fn mismatch(&mut self, view: RuleView<'_>) -> Outcome {
-        let RuleView { rule, sets } = view;
+        let RuleView { rule, sets, .. } = view;
         let packet = self.packet;
         if view.ip_version().is_some_and(|only| only != packet.family()) {
             return Ok(Some(Mismatch::Family));
         }
-        if rule.extras.http.is_some() {
+        if view.has_unenforced_http() {
             self.note(Unenforceable::Http);
         }
         let protocol = match self.protocol(rule) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::desired::{IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, RouteTypes, RuleSets, Rules};
+use crate::desired::{
+    IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, RouteTypes, RuleSets, RuleView, Rules,
+};
 use crate::{
     Cidr, Extras, IpSetId, Labels, List, Order, PolicyKind, PortSpec, Rule, Seldom, ShortList, Valid, Validate,
     WorkloadEndpointKey,
@@ -179,19 +181,26 @@ impl<'de> Deserialize<'de> for RouteTypes {
 struct RuleForm<R, S> {
     rule: R,
     sets: S,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    http_by_proxy: bool,
 }
 
 impl Serialize for Rules {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter().map(|both| RuleForm { rule: both.rule, sets: both.sets }))
+        serializer.collect_seq(self.iter().map(|RuleView { rule, sets, http_by_proxy }| {
+            let http_by_proxy = http_by_proxy && rule.extras.http.is_some();
+            RuleForm { rule, sets, http_by_proxy }
+        }))
     }
 }
 
 impl<'de> Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rules = Vec::<RuleForm<Rule, RuleSets>>::deserialize(deserializer)?;
+        let http_by_proxy = rules.iter().all(|both| both.http_by_proxy || both.rule.extras.http.is_none());
         let (rules, sets): (Vec<_>, Vec<_>) = rules.into_iter().map(|both| (both.rule, both.sets)).unzip();
-        Self::new(Rule::list(rules), sets.into()).map_err(Error::custom)
+        let rules = Self::new(Rule::list(rules), sets.into()).map_err(Error::custom)?;
+        Ok(rules.with_http_by_proxy(http_by_proxy))
     }
 }
 

@@ -6,7 +6,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tortie_model::desired::{
-    Contested, DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Route, RouteTypes, WireguardPeer,
+    Contested, DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Route, RouteTypes, RuleSets, Rules,
+    WireguardPeer,
 };
 use tortie_model::{
     AdminState, EndpointSlice, EntityExtras, EntityMatch, Labels, NatMapping, NetworkSet, NodeTunnels, Order, Policy,
@@ -196,4 +197,17 @@ proptest! {
         let text = serde_json::to_string(&tier).unwrap();
         prop_assert_eq!(serde_json::from_str::<Tier>(&text).unwrap(), tier);
     }
+}
+
+#[test]
+fn rules_keep_that_a_proxy_enforces_http_matches() {
+    let mut rule = Rule::new(RuleAction::Allow);
+    rule.extras.http = Some(Box::default());
+    let rules = Rules::new([rule, Rule::new(RuleAction::Deny)].into(), vec![RuleSets::default(); 2].into()).unwrap();
+    for rules in [rules.clone().with_http_by_proxy(true), rules] {
+        let json = serde_json::to_value(&rules).unwrap();
+        assert_eq!(serde_json::from_value::<Rules>(json).unwrap(), rules);
+    }
+    let without = Rules::default();
+    assert_eq!(without.clone().with_http_by_proxy(true), without, "there is nothing for a proxy");
 }

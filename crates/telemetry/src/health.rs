@@ -34,6 +34,8 @@ pub enum Reporter {
     DriverWriter,
     /// The policy sync API.
     PolicySync,
+    /// The HTTP listeners of health and metrics, once one of them has failed.
+    Listeners,
 }
 
 impl Reporter {
@@ -50,6 +52,7 @@ impl Reporter {
             Self::Connections => "ConnectionCutter",
             Self::DriverWriter => "DriverWriter",
             Self::PolicySync => "PolicySync",
+            Self::Listeners => "Listeners",
         }
     }
 }

@@ -62,15 +62,21 @@ fn global_policy(name: &str, spec: &str) -> String {
 }
 
 fn cluster_with(settings: Settings, more: &str) -> Cluster {
+    let (cluster, problems) = cluster_of(GraphConfig::new("any".into()), settings, more);
+    assert_eq!(problems, [""; 0]);
+    cluster
+}
+
+fn cluster_of(graph: GraphConfig, settings: Settings, more: &str) -> (Cluster, Vec<String>) {
     let mut directory = DirState::new(Options::default());
-    let mut cluster = Cluster::new(GraphConfig::new("any".into()), settings);
+    let mut cluster = Cluster::new(graph, settings);
     directory.take_updates().into_iter().for_each(|update| cluster.apply(update));
     let text = format!("{CLUSTER}{more}");
     for update in directory.set_file("cluster.yaml".as_ref(), Some(FileContent::Text(&text))) {
         cluster.apply(update);
     }
-    assert_eq!(directory.problems().collect::<Vec<_>>(), []);
-    cluster
+    let problems = directory.problems().map(|problem| problem.to_string()).collect();
+    (cluster, problems)
 }
 
 fn ask(cluster: &mut Cluster, from: &str, to: &str, port: u16) -> Result<Connection, TraceError> {
@@ -343,4 +349,17 @@ fn a_cluster_that_changes_answers_as_a_new_one() {
     let packet = Packet::tcp((WEB.parse().unwrap(), 1), (DB.parse().unwrap(), 2)).unwrap();
     assert!(matches!(cluster.connection(&web, &db, &packet), Err(TraceError::Missing(_))));
     assert!(matches!(cluster.connection(&db, &db, &packet), Err(TraceError::Missing(_))));
+}
+
+#[test]
+fn a_rule_with_an_http_match_opens_its_ports_only_if_a_proxy_enforces_the_match() {
+    let rule = "{action: Allow, protocol: TCP, destination: {ports: [80]}, http: {methods: [GET]}}";
+    let policy = global_policy("web", &format!("selector: app == 'web', ingress: [{rule}]"));
+    for http_by_proxy in [false, true] {
+        let graph = GraphConfig { http_by_proxy, ..GraphConfig::new("any".into()) };
+        let (mut cluster, problems) = cluster_of(graph, Settings::default(), &policy);
+        assert!(problems.len() == 1 && problems[0].contains("nothing enforces a match on HTTP"), "{problems:?}");
+        let mut allows = |port| ask(&mut cluster, "10.0.2.2", "10.0.1.2", port).unwrap().verdict() == Verdict::Allow;
+        assert_eq!([allows(80), allows(81)], [http_by_proxy, false]);
+    }
 }

@@ -78,6 +78,7 @@ impl Links for FakeKernel {
             DeviceChange::SetMtu(index, _)
             | DeviceChange::SetUp(index)
             | DeviceChange::AddAddress(index, _)
+            | DeviceChange::AddLinkAddress(index, _)
             | DeviceChange::DeleteAddress(index, _) => *index,
         };
         let found = self.links.devices.iter_mut().find(|(_, (device, _))| device.index == index);
@@ -94,8 +95,12 @@ impl Links for FakeKernel {
                 device.is_up = true;
                 true
             }
-            DeviceChange::AddAddress(_, address) if addresses.contains(address) => return Err(KernelError::Exists),
-            DeviceChange::AddAddress(_, address) => addresses.insert(*address),
+            DeviceChange::AddAddress(_, address) | DeviceChange::AddLinkAddress(_, address) => {
+                if !addresses.insert(*address) {
+                    return Err(KernelError::Exists);
+                }
+                true
+            }
             DeviceChange::DeleteAddress(_, address) => addresses.remove(address),
             DeviceChange::Create { .. } | DeviceChange::Delete(_) => true,
         };

@@ -25,9 +25,16 @@ pub(crate) struct IpSetManager {
 /// family while a table that is needed there refers to sets. No other sets exist then.
 #[derive(Debug, Default)]
 struct OnDemand {
-    sets: BTreeMap<IpSetId, (SetType, Vec<Member>)>,
+    sets: BTreeMap<IpSetId, OnDemandSet>,
     dirty: bool,
     wanted_in: BTreeSet<Family>,
+}
+
+#[derive(Debug)]
+struct OnDemandSet {
+    set_type: SetType,
+    members: Vec<Member>,
+    families: Vec<Family>,
 }
 
 impl IpSetManager {
@@ -49,42 +56,44 @@ impl IpSetManager {
         if config.workloads == WorkloadDispatch::Address {
             ids.push((static_set::LOCAL_WORKLOADS, SetType::HashNet));
         }
-        if config.ipip.enabled || config.nat.exclude_hosts {
-            ids.push((static_set::ALL_HOSTS, SetType::HashNet));
-        }
-        if config.vxlan_v4.enabled || config.vxlan_v6.enabled {
-            ids.push((static_set::VXLAN_SOURCES, SetType::HashNet));
-        }
         let on_demand = (config.policy_backend == PolicyBackend::Programs).then(OnDemand::default);
         let mut manager = Self { always: BTreeMap::new(), problems: BTreeMap::new(), on_demand };
         for (id, set_type) in ids {
             manager.set_static(id, set_type, &[], output);
+        }
+        for id in [static_set::ALL_HOSTS, static_set::VXLAN_SOURCES] {
+            manager.set_networks(id, &[], config, output);
         }
         manager
     }
 
     /// Replaces the members of a set that fixed chains refer to.
     pub(crate) fn set_static(&mut self, id: &str, set_type: SetType, members: &[Member], output: &mut Output) {
-        let id = IpSetId::new(id);
+        self.set_in(&Family::ALL, IpSetId::new(id), set_type, members, output);
+    }
+
+    /// Replaces the members of a set of networks in the families whose fixed chains refer to it in
+    /// this configuration, and removes it elsewhere.
+    pub(crate) fn set_networks(&mut self, id: &str, members: &[Member], config: &RulesConfig, output: &mut Output) {
+        let is_used = |family: &Family| match id {
+            static_set::ALL_HOSTS => config.nat.exclude_hosts || *family == Family::V4 && config.ipip.enabled,
+            static_set::VXLAN_SOURCES => config.vxlan(*family).enabled,
+            _ => true,
+        };
+        let families: Vec<Family> = Family::ALL.into_iter().filter(is_used).collect();
+        self.set_in(&families, IpSetId::new(id), SetType::HashNet, members, output);
+    }
+
+    fn set_in(&mut self, families: &[Family], id: IpSetId, set_type: SetType, members: &[Member], output: &mut Output) {
         self.always.insert(id.clone(), set_type);
         if let Some(on_demand) = &mut self.on_demand {
-            on_demand.sets.insert(id, (set_type, members.to_vec()));
+            let set = OnDemandSet { set_type, members: members.to_vec(), families: families.to_vec() };
+            on_demand.sets.insert(id, set);
             on_demand.dirty = true;
             return;
         }
-        let result = output.replace_set(&id, set_type, members);
+        let result = output.replace_set_in(families, &id, set_type, members);
         self.note(id, result);
-    }
-
-    /// Removes a set that fixed chains referred to, and no longer do.
-    pub(crate) fn remove_static(&mut self, id: &str, output: &mut Output) {
-        let id = IpSetId::new(id);
-        if self.always.remove(&id).is_some() {
-            if let Some(on_demand) = &mut self.on_demand {
-                on_demand.sets.remove(&id);
-            }
-            self.remove(&id, output);
-        }
     }
 
     /// Creates the on-demand sets in families that need them, and removes them elsewhere.
@@ -92,15 +101,16 @@ impl IpSetManager {
         let Some(on_demand) = &mut self.on_demand else { return };
         let is_dirty = std::mem::take(&mut on_demand.dirty);
         let mut results = BTreeMap::new();
-        for (id, (set_type, members)) in &on_demand.sets {
+        for (id, OnDemandSet { set_type, members, families }) in &on_demand.sets {
             let spec = output.set_spec(*set_type);
             for family in &mut output.families {
-                let (is_wanted, is_needed) = (on_demand.wanted_in.contains(&family.family), family.needs_sets());
+                let is_wanted = on_demand.wanted_in.contains(&family.family);
+                let is_needed = family.needs_sets() && families.contains(&family.family);
                 if is_needed && (is_dirty || !is_wanted) {
                     let result = family.replace_set(id, spec, members);
                     let of_both: &mut Result<(), UpdateError> = results.entry(id.clone()).or_insert(Ok(()));
                     *of_both = of_both.clone().and(result);
-                } else if is_wanted && !is_needed {
+                } else if is_dirty || is_wanted && !family.needs_sets() {
                     family.remove_set(id);
                 }
             }
@@ -125,10 +135,10 @@ impl IpSetManager {
 
     pub(crate) fn on_delta(&mut self, delta: &IpSetDelta, output: &mut Output) {
         if let Some(on_demand) = &mut self.on_demand {
-            if let Some((_, held)) = on_demand.sets.get_mut(&delta.id) {
+            if let Some(set) = on_demand.sets.get_mut(&delta.id) {
                 let removed = members(&delta.removed);
-                held.retain(|member| !removed.contains(member));
-                held.extend(members(&delta.added));
+                set.members.retain(|member| !removed.contains(member));
+                set.members.extend(members(&delta.added));
                 on_demand.dirty = true;
             }
             return;

@@ -69,13 +69,8 @@ impl Nodes {
             return;
         }
         let external = self.external.iter().copied().map(Member::from);
-        if config.ipip.enabled || config.nat.exclude_hosts {
-            let nodes = self.nodes.values().flat_map(addresses);
-            let all: Vec<Member> = nodes.chain(external).collect();
-            sets.set_static(static_set::ALL_HOSTS, SetType::HashNet, &all, output);
-        } else {
-            sets.remove_static(static_set::ALL_HOSTS, output);
-        }
+        let all: Vec<Member> = self.nodes.values().flat_map(addresses).chain(external).collect();
+        sets.set_networks(static_set::ALL_HOSTS, &all, config, output);
     }
 
     pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {

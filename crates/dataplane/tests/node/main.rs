@@ -14,6 +14,7 @@ mod migrations;
 mod nftables;
 mod opening;
 mod overlay;
+mod peer_addresses;
 mod programs;
 mod proxy_neighbours;
 mod random;

@@ -9,6 +9,7 @@ use tortie_ipsets::fake::Fault;
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, RuleSets};
 use tortie_model::{Direction, Family, NamedProtocol, PortSpec, Protocol, Rule, RuleAction, with_causes};
+use tortie_rules::{RulesConfig, TunnelConfig};
 
 use crate::common::{
     apply_until_in_sync, cidr, config, dataplane, kernel, pod, policy_id, policy_of, profile, set, texts, up, workload,
@@ -295,4 +296,25 @@ fn a_policy_denies_if_members_that_do_not_fit_would_open_it() {
     dataplane.on_update(change(&[], &["10.0.0.1/32"]));
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
     assert!(names.iter().all(|name| !closed(&kernel, name) && rules(&kernel, name).contains("cali40s:x")));
+}
+
+#[test]
+fn sets_of_tunnels_and_hosts_exist_in_the_families_whose_chains_refer_to_them() {
+    let names = |change: &dyn Fn(&mut RulesConfig)| {
+        let mut config = config(Backend::Nft);
+        change(&mut config.rules);
+        let mut kernel = kernel(Backend::Nft);
+        let mut dataplane = Dataplane::new(config);
+        dataplane.on_update(DesiredUpdate::InSync);
+        dataplane.on_links_in_sync();
+        assert!(dataplane.apply(&mut kernel).is_complete());
+        let is_one = |name: &&&str| name.ends_with("all-hosts-net") || name.ends_with("all-vxlan-net");
+        kernel.netfilter.sets.names().iter().filter(is_one).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let on = TunnelConfig { enabled: true, has_address: true };
+    assert_eq!(names(&|_| {}), [""; 0]);
+    assert_eq!(names(&|rules| rules.ipip = on), ["cali40all-hosts-net"]);
+    assert_eq!(names(&|rules| rules.vxlan_v4 = on), ["cali40all-vxlan-net"]);
+    assert_eq!(names(&|rules| rules.vxlan_v6 = on), ["cali60all-vxlan-net"]);
+    assert_eq!(names(&|rules| rules.nat.exclude_hosts = true), ["cali40all-hosts-net", "cali60all-hosts-net"]);
 }

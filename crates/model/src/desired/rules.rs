@@ -59,11 +59,12 @@ impl RuleSets {
 pub struct Rules {
     rules: Arc<[Rule]>,
     sets: Arc<[RuleSets]>,
+    http_by_proxy: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { rules: Arc::new([]), sets: Arc::new([]) }
+        Self { rules: Arc::new([]), sets: Arc::new([]), http_by_proxy: false }
     }
 }
 
@@ -94,8 +95,16 @@ impl Rules {
         let missing = |(rule, sets)| field_without_set(rule, sets);
         match rules.iter().zip(sets.iter()).map(missing).enumerate().find_map(|(i, field)| Some((i, field?))) {
             Some((rule, field)) => Err(RulesError::MissingSet { rule, field }),
-            None => Ok(Self { rules, sets }),
+            None => Ok(Self { rules, sets, http_by_proxy: false }),
         }
+    }
+
+    /// Sets whether a proxy enforces the HTTP matches, if there are any; by default none does
+    /// ([`RuleView::has_unenforced_http`]).
+    #[must_use]
+    pub fn with_http_by_proxy(self, http_by_proxy: bool) -> Self {
+        let http_by_proxy = http_by_proxy && self.rules.iter().any(|rule| rule.extras.http.is_some());
+        Self { http_by_proxy, ..self }
     }
 
     /// Returns the IP sets of each rule. A caller that compiles many rules may share equal lists.
@@ -107,7 +116,11 @@ impl Rules {
     /// Returns the rules in order of evaluation.
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RuleView<'_>> + Clone {
-        self.rules.iter().zip(self.sets.iter()).map(|(rule, sets)| RuleView { rule, sets })
+        self.rules.iter().zip(self.sets.iter()).map(|(rule, sets)| RuleView {
+            rule,
+            sets,
+            http_by_proxy: self.http_by_proxy,
+        })
     }
 
     /// Returns the number of rules.
@@ -200,6 +213,8 @@ pub struct RuleView<'a> {
     pub rule: &'a Rule,
     /// Its IP sets.
     pub sets: &'a RuleSets,
+    /// Whether a proxy enforces the HTTP matches of the list of rules.
+    pub http_by_proxy: bool,
 }
 
 impl<'a> RuleView<'a> {
@@ -207,6 +222,16 @@ impl<'a> RuleView<'a> {
     #[must_use]
     pub fn action(self) -> RuleAction {
         self.rule.action
+    }
+
+    /// Reports whether the rule has an HTTP match that nothing enforces. Where a proxy does, an
+    /// Allow rule allows packets by its other conditions, as in Felix, so that the proxy sees the
+    /// request. The proxy cannot undo a denial or a pass.
+    #[must_use]
+    pub fn has_unenforced_http(self) -> bool {
+        let is_left_to_proxy =
+            self.http_by_proxy && matches!(self.action(), RuleAction::Allow | RuleAction::Unspecified);
+        self.rule.extras.http.is_some() && !is_left_to_proxy
     }
 
     /// Returns the only family that the rule applies to: as given, or as implied by `icmp` and

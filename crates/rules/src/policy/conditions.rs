@@ -30,7 +30,7 @@ pub enum InvalidCondition {
     /// The type is missing.
     #[error("an ICMP code needs an ICMP type")]
     IcmpCodeWithoutType,
-    /// An HTTP match: packet filters do not see requests.
+    /// An HTTP match without a proxy that enforces it: packet filters do not see requests.
     #[error("{}", HttpMatch::NOT_ENFORCED)]
     Http,
     /// A set that cannot be named in a rule.
@@ -81,12 +81,12 @@ pub(super) struct Parsed {
 impl Conditions {
     /// Parses the conditions; `None` if no packet of the family can match.
     pub(super) fn parse(view: RuleView<'_>, family: Family) -> Option<Parsed> {
-        let RuleView { rule, sets } = view;
+        let RuleView { rule, sets, .. } = view;
         if view.ip_version().is_some_and(|only| only != family) {
             return None;
         }
         let mut parser = Parser { family, invalid: Vec::new() };
-        if rule.extras.http.is_some() {
+        if view.has_unenforced_http() {
             parser.invalid.push(InvalidCondition::Http);
         }
         let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.extras.not_protocol)?;

@@ -153,7 +153,7 @@ fn meaning(rules: &Rules, packet: &Packet) -> ChainOutcome {
 }
 
 fn rule_matches(view: desired::RuleView<'_>, packet: &Packet) -> bool {
-    let desired::RuleView { rule, sets } = view;
+    let desired::RuleView { rule, sets, .. } = view;
     let has_ports = matches!(packet.protocol, 6 | 17);
     let own_icmp = match packet.family() {
         Family::V4 => 1,
@@ -553,5 +553,25 @@ fn an_http_match_allows_nothing() {
                  the rule denies everything that its other conditions match"]
         );
         assert_eq!(actions.last(), Some(&Some(Action::Drop)));
+    }
+}
+
+/// A proxy cannot allow what a packet filter denies, so it needs the packets of the request.
+#[test]
+fn an_allow_rule_with_an_http_match_is_rendered_without_it_if_a_proxy_enforces_it() {
+    let with = |action, http, http_by_proxy| {
+        let mut rule = tcp_rule(action);
+        rule.extras.http = http;
+        let mut policy = policy(vec![(rule, RuleSets::default())]);
+        policy.inbound = policy.inbound.with_http_by_proxy(http_by_proxy);
+        renderer().policy(&id(), &policy, Family::V4).unwrap()
+    };
+    for action in [RuleAction::Allow, RuleAction::Unspecified] {
+        let chains = with(action, Some(Box::default()), true);
+        assert_eq!((chains.problems.len(), &chains.inbound), (0, &with(action, None, false).inbound));
+    }
+    for action in [RuleAction::Deny, RuleAction::NextTier, RuleAction::Log] {
+        let (proxy, none) = (with(action, Some(Box::default()), true), with(action, Some(Box::default()), false));
+        assert_eq!((proxy.problems.len(), &proxy.inbound), (1, &none.inbound));
     }
 }

@@ -494,6 +494,7 @@ pub(crate) fn unenforceable() -> impl Strategy<Value = Vec<Spoil>> {
 impl Scenario {
     /// Returns the scenario with rules that no source sends, since they cannot be enforced.
     pub(crate) fn spoilt(mut self, spoils: &[Spoil]) -> Self {
+        let http_by_proxy = spoils.len().is_multiple_of(2);
         let mut spoils = spoils.iter().copied().cycle();
         let mut spoil_all = |rules: &Rules| {
             let changed = rules.iter().map(|view| {
@@ -501,7 +502,7 @@ impl Scenario {
                 spoil(&mut rule, &mut sets, spoils.next().unwrap_or(Spoil::Nothing));
                 (rule, sets)
             });
-            self::rules(changed.collect())
+            self::rules(changed.collect()).with_http_by_proxy(http_by_proxy)
         };
         for policy in self.state.policies.values_mut() {
             let (inbound, outbound) = (spoil_all(&policy.inbound), spoil_all(&policy.outbound));

@@ -51,7 +51,7 @@ proptest! {
                     sent += 1;
                 });
                 outbox.send_removals(|key| {
-                    assert!(got.remove(&key).is_some(), "removal of what was not there");
+                    assert!(got.remove(&key).is_some(), "removal of an absent object");
                     sent += 1;
                 });
                 prop_assert!(sent <= 6);
