@@ -1,13 +1,14 @@
 //! Health and metrics over HTTP, as configured.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tortie_config::{Config, MetricsClientAuth};
 use tortie_iptables::InterfaceName;
 
 use tortie_cli::{Failure, with_causes};
 use tortie_node::metrics::{self, SharedMetrics, wireguard};
-use tortie_telemetry::health::Health;
+use tortie_telemetry::health::{Condition, Health, Reporter};
 use tortie_telemetry::http::{self, ClientCertificates, Response, Server, Tls};
 use tortie_telemetry::logging;
 use tortie_telemetry::process;
@@ -18,6 +19,8 @@ pub(super) struct Listeners {
     metrics: SharedMetrics,
     health_at: Option<Listener>,
     metrics_at: Option<Listener>,
+    /// Configuration with a listener that failed.
+    failed: Option<Config>,
 }
 
 struct Listener {
@@ -41,12 +44,34 @@ struct DesiredListener {
 impl Listeners {
     pub(super) fn new(health: Health, metrics: SharedMetrics) -> Self {
         metrics::measure_process_starts();
-        Self { health, metrics, health_at: None, metrics_at: None }
+        Self { health, metrics, health_at: None, metrics_at: None, failed: None }
     }
 
     /// Listens on the configured addresses only. A failure of one listener does not affect the
-    /// other.
+    /// other, and is part of the agent's status.
     pub(super) fn follow(&mut self, config: &Config) -> Result<(), Failure> {
+        let placed = self.place_all(config);
+        let failures: Vec<String> =
+            placed.iter().filter_map(|one| one.as_ref().err()).map(ToString::to_string).collect();
+        self.failed = (!failures.is_empty()).then(|| config.clone());
+        if self.failed.is_some() {
+            self.health.expect(Reporter::Listeners, Duration::ZERO);
+        }
+        // Policy is enforced without them.
+        self.health.report(Reporter::Listeners, Condition { detail: failures.join("; "), ..Condition::good() });
+        placed.into_iter().collect()
+    }
+
+    /// Tries again to open listeners that failed.
+    pub(super) fn retry(&mut self) {
+        if let Some(config) = self.failed.take()
+            && self.follow(&config).is_ok()
+        {
+            tracing::info!("the listeners of health and metrics are open now");
+        }
+    }
+
+    fn place_all(&mut self, config: &Config) -> [Result<(), Failure>; 2] {
         let desired = config.health_enabled.then(|| DesiredListener {
             host: config.health_host.clone(),
             port: config.health_port,
@@ -92,7 +117,7 @@ impl Listeners {
             }
             answer
         });
-        for_health.and(for_metrics)
+        [for_health, for_metrics]
     }
 }
 

@@ -3,6 +3,7 @@
 mod redaction;
 
 use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tortie_cli::terminal::print_line;
 use tortie_cli::{Failure, with_causes};
 use tortie_linux::exec::{Job, RunLimits, Runner};
 use tortie_node::local_api::DEFAULT_SOCKET;
-use tortie_telemetry::logging;
+use tortie_telemetry::{escape, logging};
 
 /// Time limit of each program.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -110,19 +111,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let time: String = logging::timestamp().chars().filter(char::is_ascii_alphanumeric).collect();
     let name = format!("tortie-diags-{time}");
     let archive = args.output.clone().unwrap_or_else(|| format!("{name}.tar.gz").into());
-    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&archive);
-    created.map_err(Failure::failed_at(archive.display().to_string()))?;
-    let packed = collect(args, &runner, &name, &archive);
-    if packed.is_err() {
+    let located = || archive.display().to_string();
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&archive);
+    let mut file = file.map_err(Failure::failed_at(located()))?;
+    let written = collect(args, &runner, &name, &archive)
+        .and_then(|contents| file.write_all(&contents).map_err(Failure::failed_at(located())));
+    if written.is_err() {
         let _ = fs::remove_file(&archive);
     }
-    packed?;
-    print_line(&format!("{} written; read it before you share it", archive.display()));
+    written?;
+    print_line(&format!("{} written; read it before you share it", escape::line(&located())));
     Ok(())
 }
 
-/// Fills an archive, by way of a directory beside it.
-fn collect(args: &DiagsArgs, runner: &Runner, name: &str, archive: &Path) -> Result<(), Failure> {
+/// Returns the contents of an archive, by way of a directory beside it.
+fn collect(args: &DiagsArgs, runner: &Runner, name: &str, archive: &Path) -> Result<Vec<u8>, Failure> {
     let parent = archive.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = Folder::create(parent.join(name))?;
     let mut missing = String::new();
@@ -131,7 +134,7 @@ fn collect(args: &DiagsArgs, runner: &Runner, name: &str, archive: &Path) -> Res
         missing.extend(problem.map(|problem| format!("{file}: {problem}\n")));
     }
     folder.write("missing", &missing)?;
-    pack(runner, parent, name, archive)
+    packed(runner, parent, name)
 }
 
 /// Contents of a file of the archive.
@@ -191,16 +194,16 @@ fn text_of(stdout: &[u8], stderr: &[u8]) -> String {
     text
 }
 
-fn pack(runner: &Runner, parent: &Path, name: &str, archive: &Path) -> Result<(), Failure> {
-    let args = ["--create", "--gzip", "--file"].map(str::to_owned).into_iter();
-    let args = args.chain([archive.display().to_string(), "--directory".to_owned(), parent.display().to_string()]);
-    let args = args.chain([name.to_owned()]).collect();
+/// Returns a directory as an archive.
+fn packed(runner: &Runner, parent: &Path, name: &str) -> Result<Vec<u8>, Failure> {
+    let parent = parent.display().to_string();
+    let args = ["--create", "--gzip", "--directory", &parent, name].map(str::to_owned).into();
     let tar = Job { program: "tar".to_owned(), args, input: Vec::new(), limit: LIMIT };
-    let finished = runner.run(&tar).map_err(Failure::failed_at("the archive cannot be written"))?;
+    let finished = runner.run(&tar).map_err(Failure::failed_at("the archive cannot be made"))?;
     if finished.status.success() {
-        return Ok(());
+        return Ok(finished.stdout);
     }
-    Err(Failure::failed(format!("the archive cannot be written: {}", String::from_utf8_lossy(&finished.stderr).trim())))
+    Err(Failure::failed(format!("the archive cannot be made: {}", String::from_utf8_lossy(&finished.stderr).trim())))
 }
 
 /// Directory that only its owner can read. It is removed when dropped.

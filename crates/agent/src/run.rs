@@ -157,6 +157,7 @@ impl Embedder for Program {
 
     fn in_force(&mut self) {
         self.service_manager.ready();
+        self.listeners.retry();
     }
 
     fn restarting(&mut self, config: &Config) {

@@ -162,7 +162,9 @@ fn unconfirmed_changes_are_rolled_back() {
     let before = world.policy("web");
     let made = world.write(&["apply", "--confirm", "2s"], &(policy("web", 2) + &policy("new", 3)));
     assert_eq!(good(&made), "NetworkPolicy/shop/web updated\nNetworkPolicy/shop/new created\n");
-    assert_eq!(text(&made.stderr), "tortie: this is rolled back in 2 s unless `tortie confirm` comes\n");
+    let printed = text(&made.stderr);
+    let end = " rolls this back in 2 s unless `tortie confirm` comes\n";
+    assert!(printed.starts_with("tortie: process ") && printed.ends_with(end), "{printed}");
     world.until("it is rolled back", || world.policy("web") == before && world.policy("new").is_null());
     world.until("that is known", || world.status()["phase"] == "rolled_back");
     let late = world.confirm(&[]);
@@ -239,6 +241,38 @@ fn the_next_command_rolls_back_changes_of_killed_processes() {
     assert_eq!(world.policy("web")["spec"]["order"], 1);
 }
 
+#[test]
+fn the_status_is_true_after_the_guard_was_killed_and_a_rollback_can_be_requested() {
+    let world = World::new(&policy("web", 1));
+    let made = world.write(&["apply", "--confirm", "3s"], &policy("web", 2));
+    let guard = world.guards()[0].as_raw_nonzero();
+    assert!(text(&made.stderr).starts_with(&format!("tortie: process {guard} rolls this back in 3 s")), "{made:?}");
+    assert_eq!(world.status()["rolled_back_by"], serde_json::json!([{ "process": guard.get(), "kind": "guard" }]));
+    assert!(good(&world.confirm(&["--status"])).ends_with(&format!("\nrolled back by process {guard}\n")));
+
+    world.kill_guards();
+    let unattended = "no running process rolls it back; `tortie confirm --rollback` does\n";
+    world.until("the guard is gone", || world.status()["rolled_back_by"] == serde_json::json!([]));
+    assert!(good(&world.confirm(&["--status"])).ends_with(unattended));
+    world.until("the time has passed", || world.status()["overdue_since"].is_string());
+    let overdue = world.confirm(&["--status"]);
+    assert!(good(&overdue).contains(" is overdue since ") && good(&overdue).ends_with(unattended), "{overdue:?}");
+    let late = world.confirm(&[]);
+    let refusal = "tortie: the change cannot be confirmed any more: it was not confirmed in time; ";
+    assert_eq!(bad(&late), refusal.to_owned() + unattended);
+    assert_eq!(world.policy("web")["spec"]["order"], 2, "nothing has rolled it back");
+
+    assert!(good(&world.confirm(&["--rollback"])).contains(" was rolled back at "));
+    assert_eq!(world.policy("web")["spec"]["order"], 1);
+    assert_eq!(bad(&world.confirm(&["--rollback"])), "tortie: no change waits to be confirmed\n");
+
+    // A change need not be overdue.
+    good(&world.write(&["apply", "--confirm", "1h"], &policy("web", 3)));
+    assert!(good(&world.confirm(&["--rollback"])).contains("an operator requested it"));
+    assert_eq!(world.policy("web")["spec"]["order"], 1);
+    world.until("the guard ends", || world.guards().is_empty());
+}
+
 const SHOP: &str = "
 apiVersion: projectcalico.org/v3
 kind: WorkloadEndpoint
@@ -306,6 +340,7 @@ tortie_lab::kernel_test! {
         let status: Value = serde_json::from_slice(&node.ask(&["status", "-o", "json"]).stdout).unwrap();
         assert_eq!(status["pending_change"]["state"], "waiting");
         assert_eq!(status["pending_change"]["resources"][0], "NetworkPolicy/shop/web");
+        world.until("the agent is named", || world.status()["rolled_back_by"][0]["kind"] == "agent");
         world.until("the client connects again", reaches);
         world.until("it is rolled back", || world.status()["phase"] == "rolled_back");
         assert!(node.log().contains("a change was rolled back"), "{}", node.log());

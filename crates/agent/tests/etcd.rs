@@ -127,7 +127,7 @@ spec: {order: 5}
 apiVersion: projectcalico.org/v3
 kind: BGPPeer
 metadata: {name: rack}
-spec: {peerIP: 10.0.0.1, asNumber: 64512, anything: {goes: [1]}}
+spec: {peerIP: 10.0.0.1, asNumber: 64512, keepOriginalNextHop: true}
 ";
 
 #[test]
@@ -179,8 +179,13 @@ fn resources_are_written_shown_and_deleted() {
         good(&world.tortie(&["delete", "networkpolicy", "web", "-n", "shop"])),
         "NetworkPolicy/shop/web deleted\n"
     );
-    assert!(bad(&world.tortie(&["delete", "-f", &file])).contains("NetworkPolicy/shop/web does not exist"));
-    assert_eq!(good(&world.tortie(&["delete", "-f", &file, "--skip-not-exists"])), "");
+    let missing = world.tortie(&["delete", "-f", &file]);
+    assert!(bad(&missing).contains("NetworkPolicy/shop/web does not exist"));
+    assert!(bad(&missing).ends_with("tortie: nothing has been changed\n") && missing.stdout.is_empty(), "{missing:?}");
+    assert_eq!(
+        good(&world.tortie(&["delete", "-f", &file, "--skip-not-exists"])),
+        "BGPPeer/rack deleted\nTier/platform deleted\n"
+    );
     assert_eq!(world.kept("tiers/platform"), Value::Null);
     assert!(bad(&world.tortie(&["get", "tier", "platform"])).contains("Tier/platform does not exist"));
 }
@@ -372,9 +377,41 @@ fn mistakes_are_found_before_anything_is_written() {
         complaint.contains("elsewhere.yaml:2:1: NetworkPolicy/shop/web: spec.tier: there is no tier `nowhere`"),
         "{complaint}"
     );
-    assert_eq!(text(&output.stdout), "Tier/platform created\nBGPPeer/rack created\n");
+    assert!(complaint.ends_with("tortie: nothing has been changed\n"), "{complaint}");
+    assert_eq!((text(&output.stdout), world.kept("tiers/default")), ("", Value::Null));
     assert!(bad(&world.tortie(&["apply", "-f", &world.file("empty.yaml", "")])).contains("no resources"));
     assert_eq!(world.tortie(&["get", "pods"]).status.code(), Some(2));
+}
+
+#[test]
+fn values_that_no_agent_can_use_and_that_calicoctl_refuses_are_not_written() {
+    let world = World::new(EtcdOptions::default());
+    let object = |(kind, spec): (&str, &str)| {
+        format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {{name: default}}\nspec: {{{spec}}}\n---\n")
+    };
+    for (kind, spec, field) in [
+        ("FelixConfiguration", "chainInsertMode: sideways", "spec.chainInsertMode: "),
+        ("FelixConfiguration", "interfacePrefix: a/b", "spec.interfacePrefix: "),
+        ("FelixConfiguration", "bpfDataIfacePattern: (eth", "spec.bpfDataIfacePattern: "),
+        ("FelixConfiguration", "colour: blue", "spec.colour: is not a known field"),
+        ("IPPool", "cidr: 10.0.0.0/28", "spec: `blockSize` is required"),
+        ("BGPPeer", "peerIP: 10.0.0.1, peerSelector: all()", "spec: `peerIP` and `peerSelector`"),
+        ("IPReservation", "reservedCIDRs: [all]", "spec.reservedCIDRs[0]: "),
+    ] {
+        for command in ["apply", "create"] {
+            let output = world.tortie_reading(&[command, "-f", "-"], &object((kind, spec)));
+            let complaint = bad(&output);
+            assert!(complaint.contains(&format!("{kind}/default: {field}")), "{complaint}");
+            assert!(!complaint.contains("(warning)"), "{complaint}");
+        }
+    }
+    let valid = [
+        ("FelixConfiguration", "chainInsertMode: Append, logSeverityScreen: Info, bpfLogLevel: debug"),
+        ("IPPool", "cidr: 10.0.0.0/28, blockSize: 28"),
+        ("BGPPeer", "peerIP: 10.0.0.1, asNumber: 64512"),
+        ("IPReservation", "reservedCIDRs: [10.0.0.1]"),
+    ];
+    good(&world.tortie_reading(&["apply", "-f", "-"], &valid.map(object).concat()));
 }
 
 #[test]

@@ -80,6 +80,30 @@ fn kubernetes_and_a_directory_render_the_same() {
 }
 
 #[test]
+fn the_variable_of_calico_names_the_api() {
+    const V3: &str = "projectcalico.org/v3";
+    let (server, url) = cluster();
+    server.install_calico("projectcalico.org", "v3");
+    for (form, name) in [(CRD, "of-the-storage-form"), (V3, "of-the-written-form")] {
+        server.apply(json!({"apiVersion": form, "kind": "GlobalNetworkPolicy", "metadata": {"name": name},
+            "spec": {"selector": "app == 'db'"}}));
+    }
+    for (group, read, other) in [("", "storage", "written"), (CRD, "storage", "written"), (V3, "written", "storage")] {
+        let tortie = |args: &[&str]| {
+            let mut tortie = Command::new(env!("CARGO_BIN_EXE_tortie"));
+            let output = tortie.args(args).args(["--datastore", &url]).env("CALICO_API_GROUP", group).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let rendered = tortie(&["render", "--node", "n1"]);
+        let has = |form: &str| rendered.contains(&format!("of-the-{form}-form"));
+        assert!(has(read) && !has(other), "{group}: {rendered}");
+        let listed = tortie(&["get", "globalnetworkpolicies"]);
+        assert!(listed.contains(read) && !listed.contains(other), "{group}: {listed}");
+    }
+}
+
+#[test]
 fn answers_name_the_versions_of_all_objects_that_decide() {
     let (server, url) = cluster();
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "db"},

@@ -13,8 +13,10 @@ use tortie_datastore::InputProblem;
 use tortie_resources::{Position, Severity, echoes_cut};
 
 use super::Failure;
+use super::cluster::ClusterArgs;
 use super::color::ColorChoice;
-use super::directory::ReachArgs;
+use super::datastore::AccessArgs;
+use super::datastore_url::DatastoreUrl;
 use super::progress::Progress;
 use excerpt::Excerpts;
 use input::Input;
@@ -28,20 +30,28 @@ use tortie_telemetry::escape;
 /// for `-`. Prints each problem on standard error as `file:line:column: kind/name: field.path:
 /// message`, with the line of the file. Also warns of valid objects that are probably mistakes;
 /// each warning has a name in brackets, and --allow NAME suppresses it. Exits with 1 if there are
-/// errors; warnings leave the exit code at 0. Objects for other programs are counted by kind.
+/// errors; warnings leave the exit code at 0. Objects for other programs are counted by kind. With
+/// --datastore, validates the objects that a cluster has; the place of a problem is the resource.
 ///
 /// Looks for policies that select nothing or have no effect only if there are endpoints among the
 /// manifests.
 ///
-/// Example: tortie check examples/demo
+/// Examples: tortie check examples/demo
+///           tortie check --datastore etcd://127.0.0.1:2379
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// Directories and files; `-` is standard input.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "datastore", value_name = "PATH")]
     paths: Vec<PathBuf>,
+    /// Datastore to validate: etcd://HOST[:PORT],... or kubernetes:[KUBECONFIG]
+    #[arg(long, value_name = "URL", conflicts_with = "paths")]
+    datastore: Option<DatastoreUrl>,
+    /// Seconds of retries while the datastore cannot be read.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "datastore")]
+    timeout: u64,
     #[command(flatten)]
-    reach: ReachArgs,
+    access: AccessArgs,
     /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
@@ -85,8 +95,12 @@ impl ReportedProblem {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let progress = Progress::begin("reading manifests");
-    let input = Input::read(&args.paths, args.reach.into())?;
+    let progress = Progress::begin("reading objects");
+    let input = match &args.datastore {
+        None => Input::read(&args.paths, args.access.reach())?,
+        Some(DatastoreUrl::Directory(root)) => Input::read(std::slice::from_ref(root), args.access.reach())?,
+        Some(url) => Input::of_datastore(&ClusterArgs::at(url.clone(), args.access.clone(), None, args.timeout))?,
+    };
     progress.step("looking for probable mistakes");
     let found = find(&input, &args.allow, args.strict)?;
     let (skipped, found): (Vec<_>, Vec<_>) = found.into_iter().partition(ReportedProblem::is_skipped);
@@ -126,7 +140,13 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<ReportedPro
     for problem in &input.problems {
         found.push((problem.problem.lint.map(Lint::from), with_template(problem.clone(), &lines)));
     }
-    found.extend(cluster::lints(input)?.into_iter().map(|(lint, problem)| (Some(lint), problem)));
+    // The substitute for an invalid object of a datastore is at the version of that object.
+    let is_invalid = |subject: &str| {
+        let mut errors = input.problems.iter().filter(|known| known.problem.severity == Severity::Error);
+        input.datastore.is_some() && errors.any(|known| known.subject == subject)
+    };
+    let lints = cluster::lints(input)?.into_iter().filter(|(_, problem)| !is_invalid(&problem.subject));
+    found.extend(lints.map(|(lint, problem)| (Some(lint), problem)));
     found.extend(cluster::contested(input).into_iter().map(|problem| (None, problem)));
     let wanted = found.into_iter().filter(|(lint, _)| lint.is_none_or(|lint| !allowed.contains(&lint)));
     let problems = wanted.map(|(lint, problem)| {
@@ -134,6 +154,13 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<ReportedPro
         ReportedProblem { problem, severity, lint }
     });
     let mut problems: Vec<ReportedProblem> = problems.collect();
+    if input.datastore.is_some() {
+        for ReportedProblem { problem, .. } in &mut problems {
+            // The position is one in the stored value.
+            problem.problem.position = Position::default();
+            problem.problem.message = problem.problem.message.replace("among the manifests", "in the datastore");
+        }
+    }
     problems.sort_by(|one, other| place(one).cmp(&place(other)));
     Ok(problems)
 }
@@ -153,8 +180,10 @@ fn is_template(problem: &InputProblem, lines: &Lines<'_>) -> bool {
     beginning.contains("{{") || beginning.contains("${")
 }
 
-fn place(found: &ReportedProblem) -> (Option<&Path>, Position) {
-    (found.problem.file.as_deref(), found.problem.problem.position)
+/// The place in a file comes first; without a file, the resource is the place.
+fn place(found: &ReportedProblem) -> (Option<&Path>, Position, &str) {
+    let InputProblem { file, subject, problem, .. } = &found.problem;
+    (file.as_deref(), problem.position, if file.is_some() { "" } else { subject })
 }
 
 /// `file:line:column: kind/name: field.path: message`, followed by the severity and the name of a

@@ -53,24 +53,34 @@ impl ClusterArgs {
         let sources = super::program::local_sources(self.config.as_deref())?;
         let local = sources.resolve().map_err(Failure::failed)?.config;
         let options = settings::manifests(&local);
+        let Everything { updates, problems, versions, .. } = self.read_everything(&sources, options.clone(), false)?;
+        for problem in problems {
+            eprintln!("{problem}");
+        }
+        Ok(WholeCluster { sources, local, options, updates, versions })
+    }
+
+    /// Reads the objects, with IPAM blocks if `blocks`.
+    pub(super) fn read_everything(
+        &self,
+        sources: &Sources,
+        options: Options,
+        blocks: bool,
+    ) -> Result<Everything, Failure> {
         let spec = SourceSpec {
-            options: options.clone(),
-            blocks: false,
+            options,
+            blocks,
             node: None,
             directory: DirectoryArgs::only_read(SettleArgs::default()),
             prepare: None,
             versions: true,
         };
-        let source = self.datastore.source(&sources, spec)?;
+        let source = self.datastore.source(sources, spec)?;
         // With other datastores, reading prints the reason why it waits.
         let progress = self.datastore.is_directory().then(|| Progress::begin("reading manifests"));
-        let Everything { updates, problems, versions, .. } =
-            super::render::read(source, Duration::from_secs(self.timeout))?;
+        let read = super::render::read(source, Duration::from_secs(self.timeout));
         drop(progress);
-        for problem in problems {
-            eprintln!("{problem}");
-        }
-        Ok(WholeCluster { sources, local, options, updates, versions })
+        read
     }
 
     pub(super) fn host_network_pods(&self) -> Result<HostNetworkPods, Failure> {

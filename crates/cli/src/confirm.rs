@@ -18,7 +18,8 @@ use tortie_datastore::pending_change::STATE_DIR;
 /// agent with --confirm-host-changes holds back, because it would cut the management connection of
 /// the host; only root may do that. Exits with 0 if a change stays, also if it was confirmed
 /// before. Exits with 1 if there is no change, or if it has been or is being rolled back. With
-/// --status nothing is confirmed, and exit code 0 means that a change waits.
+/// --status nothing is confirmed, and exit code 0 means that a change waits; the last line names
+/// the processes that roll the change back. If none of them runs, --rollback does it.
 ///
 /// Example: tortie confirm
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,10 @@ pub(super) struct Args {
     /// Show the change that waits, or the outcome of the last one, and change nothing.
     #[arg(long, visible_alias = "list")]
     status: bool,
+    /// Roll the change in etcd or Kubernetes back now, before its time has passed or because the
+    /// processes that should have done it were killed.
+    #[arg(long, conflicts_with = "status")]
+    rollback: bool,
     /// State directory of the command that made the change.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
@@ -50,7 +55,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.guard {
         return pending::guard(&args.state_dir);
     }
-    let held = if args.status { held_back(&args.ask) } else { confirm_held(&args.ask) };
+    let held = match (args.status, args.rollback) {
+        (true, _) => held_back(&args.ask),
+        (_, true) => Ok(None),
+        _ => confirm_held(&args.ask),
+    };
     let changed = matches!(held, Ok(Some(_)));
     let kept = in_datastore(args, changed);
     let report: Vec<&ChangeReport> =
@@ -86,20 +95,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 fn in_datastore(args: &Args, is_other: bool) -> Result<Option<ChangeReport>, Failure> {
-    let report = |change: &tortie_datastore::store::pending::PendingChange, is_good| ChangeReport {
+    let report = |found: &pending::Attendance, is_good| ChangeReport {
         name: None,
-        whole: pending::whole(change),
-        text: pending::text(change),
+        whole: pending::whole(found),
+        text: pending::text(found),
         is_good,
     };
     if args.status {
-        return Ok(pending::load(&args.state_dir)?.map(|change| report(&change, change.is_open())));
+        return Ok(pending::load(&args.state_dir)?.map(|found| report(&found, found.change.is_open())));
     }
-    Ok(match pending::keep(&args.state_dir)? {
-        Some(pending::ConfirmedChange::Now(change)) => Some(report(&change, true)),
-        Some(pending::ConfirmedChange::Before(change)) if !is_other => Some(report(&change, true)),
-        _ => None,
-    })
+    if args.rollback {
+        return Ok(pending::roll_back(&args.state_dir)?.map(|found| report(&found, true)));
+    }
+    let kept = pending::keep(&args.state_dir)?.filter(|(_, is_new)| *is_new || !is_other);
+    Ok(kept.map(|(found, _)| report(&found, true)))
 }
 
 /// Returns `None`: this build cannot write to a datastore.

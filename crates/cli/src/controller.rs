@@ -35,7 +35,7 @@ use tortie_telemetry::logging::{self, LogFormat};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// Datastore of Calico's resources: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    /// Datastore of Calico's resources: etcd://HOST[:PORT],... or kubernetes:[KUBECONFIG].
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
     #[command(flatten)]
@@ -126,11 +126,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }))?;
     let election = args.leader_elect.then(|| election(args));
     let etcd = match &args.datastore {
-        DatastoreUrl::Etcd(Some(url)) => Some(etcd(args, url)?),
+        DatastoreUrl::Etcd(url) => Some(args.etcd.program_config(&super::etcd::parsed(url.as_deref())?)?),
         DatastoreUrl::Kubernetes(_) => None,
         other => {
             let message = format!(
-                "{other} cannot be written to: --datastore must be etcd://HOST:PORT,... or kubernetes:[KUBECONFIG]"
+                "{other} cannot be written to: --datastore must be etcd://HOST[:PORT],... or kubernetes:[KUBECONFIG]"
             );
             return Err(Failure::usage(message));
         }
@@ -188,11 +188,6 @@ fn election(args: &Args) -> ElectorConfig {
         retry_period: duration * 2 / 15,
         ..ElectorConfig::new(namespace, name, format!("{host}_{:016x}", controller::random()))
     }
-}
-
-fn etcd(args: &Args, url: &str) -> Result<EtcdConfig, Failure> {
-    let config = url.parse().map_err(Failure::usage_at("--datastore"))?;
-    args.etcd.program_config(&config)
 }
 
 fn kubeconfig(args: &Args) -> Result<KubeConfig, Failure> {

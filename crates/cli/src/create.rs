@@ -1,4 +1,5 @@
-use tortie_datastore::store::apply::{Applied, create, replace};
+use tortie_datastore::store::StoreError;
+use tortie_datastore::store::apply::{Applied, ApplyError, create, replace};
 
 use super::Failure;
 use super::write_args::WriteArgs;
@@ -12,6 +13,9 @@ use super::write_args::WriteArgs;
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
+    /// Leave existing resources as they are, without an error.
+    #[arg(long)]
+    skip_exists: bool,
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -30,7 +34,10 @@ pub(super) struct ReplaceArgs {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    args.write.run(true, |store, key, object| create(store, key, object).map(|()| "created"))
+    args.write.run(true, |store, key, object| match create(store, key, object) {
+        Err(ApplyError::Store(StoreError::AlreadyExists(_))) if args.skip_exists => Ok("skipped"),
+        created => created.map(|()| "created"),
+    })
 }
 
 pub(super) fn run_replace(args: &ReplaceArgs) -> Result<(), Failure> {

@@ -41,10 +41,10 @@ use discovery::{TyphaServers, discovery};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Datastore")]
 pub struct DatastoreArgs {
-    /// Datastore with the cluster state: file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG],
+    /// Datastore with the cluster state: file:DIR, etcd://HOST[:PORT],..., kubernetes:[KUBECONFIG],
     /// fanout://HOST:PORT,... or typha://HOST[:PORT],...; `etcd:` alone takes FELIX_ETCDENDPOINTS,
-    /// FELIX_ETCDADDR or ETCD_ENDPOINTS, `typha:` alone FELIX_TYPHAADDR, or the ready endpoints of
-    /// the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
+    /// FELIX_ETCDADDR, ETCD_ENDPOINTS or 127.0.0.1:2379, `typha:` alone FELIX_TYPHAADDR, or the
+    /// ready endpoints of the Service FELIX_TYPHAK8SSERVICENAME in FELIX_TYPHAK8SNAMESPACE
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
     /// Derive the IPAM blocks, from which routes are calculated, from the pod networks of nodes
@@ -66,6 +66,13 @@ pub struct AccessArgs {
     #[cfg(feature = "fanout")]
     #[command(flatten)]
     fanout: FanoutFlags,
+}
+
+impl AccessArgs {
+    /// Returns the limits of reading a directory.
+    pub(crate) fn reach(&self) -> DirAccess {
+        self.reach.into()
+    }
 }
 
 /// TLS options for a fan-out server or Typha.
@@ -158,7 +165,7 @@ impl DatastoreArgs {
     /// Returns the limits of reading a directory.
     #[must_use]
     pub fn reach(&self) -> DirAccess {
-        self.access.reach.into()
+        self.access.reach()
     }
 
     /// Returns the directory or file of manifests, if it is one.
@@ -345,35 +352,9 @@ impl<'s> Settings<'s> {
         self.local.local(parameter).map(str::to_owned).filter(|value| !value.is_empty())
     }
 
-    /// Felix's parameters override Calico's other variables (`felix/config/config_params.go`,
-    /// `DatastoreConfig`).
     #[cfg(feature = "etcd")]
     fn etcd(&self, url: Option<&str>, args: &super::etcd::EtcdArgs) -> Result<EtcdConfig, Failure> {
-        let (url, tls) = match url {
-            Some(url) => (url.to_owned(), false),
-            None => match self.etcd_endpoints() {
-                Some(endpoints) => from_endpoints(&endpoints),
-                None => {
-                    let missing = "`etcd:` needs FELIX_ETCDENDPOINTS or ETCD_ENDPOINTS; or give etcd://HOST:PORT";
-                    return Err(Failure::usage(missing));
-                }
-            },
-        };
-        let url = url.parse().map_err(Failure::usage_at("etcd"))?;
-        let config = args.config(&url, self)?;
-        if tls && config.ca_file.is_none() {
-            return Err(Failure::usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file"));
-        }
-        Ok(config)
-    }
-
-    #[cfg(feature = "etcd")]
-    fn etcd_endpoints(&self) -> Option<String> {
-        let from_address = || {
-            let scheme = self.felix("EtcdScheme").unwrap_or_else(|| "http".into());
-            self.felix("EtcdAddr").map(|address| format!("{scheme}://{address}"))
-        };
-        self.felix("EtcdEndpoints").or_else(from_address).or_else(|| self.calico("ETCD_ENDPOINTS"))
+        args.config(&super::etcd::parsed(url)?, self)
     }
 
     /// An address takes precedence over a Service (`felix/daemon`, `typha/pkg/discovery`).
@@ -427,22 +408,6 @@ impl Surroundings for Settings<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         (self.environment)(name).filter(|value| !value.is_empty())
     }
-}
-
-/// Converts endpoints such as `http://a:1,http://b:1` into a URL. Returns also whether they require
-/// TLS.
-#[cfg(feature = "etcd")]
-fn from_endpoints(endpoints: &str) -> (String, bool) {
-    let mut tls = false;
-    let members: Vec<&str> = endpoints
-        .split(',')
-        .map(|endpoint| {
-            let endpoint = endpoint.trim().trim_end_matches('/');
-            tls |= endpoint.starts_with("https://");
-            endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://")).unwrap_or(endpoint)
-        })
-        .collect();
-    (format!("etcd://{}", members.join(",")), tls)
 }
 
 #[cfg(all(test, feature = "etcd", feature = "fanout"))]

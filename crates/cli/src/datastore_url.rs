@@ -16,7 +16,7 @@ pub(super) enum DatastoreUrl {
 }
 
 pub(super) const FORMS: &str =
-    "file:DIR, etcd://HOST:PORT,..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST[:PORT],...";
+    "file:DIR, etcd://HOST[:PORT],..., kubernetes:[KUBECONFIG], fanout://HOST:PORT,... or typha://HOST[:PORT],...";
 
 /// Default port of Typha's servers (`typha/pkg/config/config_params.go`).
 const TYPHA_PORT: u16 = 5473;
@@ -66,10 +66,10 @@ impl FromStr for DatastoreUrl {
             "file" => Ok(Self::Directory(rest.into())),
             "etcd" => {
                 built_with(cfg!(feature = "etcd"), "etcd", "etcd")?;
-                match authority() {
-                    None if rest.is_empty() => Ok(Self::Etcd(None)),
-                    None => Err(DatastoreUrlError::NoServers("etcd")),
-                    Some(_) => Ok(Self::Etcd(Some(text.into()))),
+                match rest {
+                    "" => Ok(Self::Etcd(None)),
+                    _ if rest.starts_with("//") => Ok(Self::Etcd(Some(text.into()))),
+                    _ => Err(DatastoreUrlError::NoServers("etcd")),
                 }
             }
             "kubernetes" => {

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use clap::ArgAction;
 use tortie_datastore::store::StoreError;
 use tortie_datastore::store::apply::{ApplyError, delete};
 use tortie_resources::stored::{ResourceKey, Revision, revision_of};
@@ -27,7 +28,8 @@ use super::store::StoreArgs;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
-    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
+    #[arg(required_unless_present = "filename", conflicts_with = "filename", hide_possible_values = true,
+        value_parser = names::KindParser(str::parse::<KindOrOne>))]
     kind: Option<KindOrOne>,
     /// The names.
     #[arg(value_name = "NAME")]
@@ -35,13 +37,16 @@ pub(super) struct Args {
     /// Files, directories, or - for standard input.
     #[arg(short, long, value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
+    #[command(flatten)]
+    _recursive: manifests::RecursiveArg,
     /// Namespace of resources that name none.
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
     #[command(flatten)]
     select: SelectArgs,
     /// Ignore resources that do not exist.
-    #[arg(long)]
+    #[arg(long, visible_alias = "ignore-not-found", action = ArgAction::Set, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", hide_default_value = true, hide_possible_values = true)]
     skip_not_exists: bool,
     #[command(flatten)]
     store: StoreArgs,

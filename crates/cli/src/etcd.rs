@@ -1,6 +1,6 @@
 use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Once;
 
 use serde_json::{Value, json};
@@ -58,8 +58,36 @@ impl Surroundings for Environment {
     }
 }
 
+/// Without a URL, as with `etcd:`, the configuration has no endpoints, and [`EtcdArgs::config`]
+/// takes those of the environment.
+pub(super) fn parsed(url: Option<&str>) -> Result<EtcdConfig, Failure> {
+    url.map_or_else(|| Ok(EtcdConfig::default()), |url| url.parse().map_err(Failure::usage_at("etcd")))
+}
+
+/// Returns also whether the endpoints require TLS. Felix's parameters override Calico's other
+/// variables (`felix/config/config_params.go`, `DatastoreConfig`).
+fn from_environment(around: &dyn Surroundings) -> Result<(EtcdConfig, bool), Failure> {
+    let from_address = || {
+        let scheme = around.felix("EtcdScheme").unwrap_or_else(|| "http".into());
+        around.felix("EtcdAddr").map(|address| format!("{scheme}://{address}"))
+    };
+    let endpoints = around.felix("EtcdEndpoints").or_else(from_address).or_else(|| around.calico("ETCD_ENDPOINTS"));
+    let mut needs_tls = false;
+    let mut member = |endpoint: &str| {
+        let endpoint = endpoint.trim().trim_end_matches('/');
+        needs_tls |= endpoint.starts_with("https://");
+        endpoint.trim_start_matches("https://").trim_start_matches("http://").to_owned()
+    };
+    let members: Vec<String> = endpoints.iter().flat_map(|list| list.split(',')).map(&mut member).collect();
+    Ok((parsed(Some(&format!("etcd://{}", members.join(","))))?, needs_tls))
+}
+
 impl EtcdArgs {
     pub(super) fn config(&self, url: &EtcdConfig, around: &dyn Surroundings) -> Result<EtcdConfig, Failure> {
+        let (url, needs_tls) = match url.endpoints.is_empty() {
+            true => from_environment(around)?,
+            false => (url.clone(), false),
+        };
         let set = |flag: &Option<PathBuf>, parameter: &str, variable: &str| {
             let flag = flag.clone().filter(|path| !path.as_os_str().is_empty());
             flag.or_else(|| around.felix(parameter).or_else(|| around.calico(variable)).map(PathBuf::from))
@@ -69,9 +97,12 @@ impl EtcdArgs {
             cert_file: set(&self.etcd_cert_file, "EtcdCertFile", "ETCD_CERT_FILE"),
             key_file: set(&self.etcd_key_file, "EtcdKeyFile", "ETCD_KEY_FILE"),
             user: self.user(around)?,
-            ..url.clone()
+            ..url
         };
         config.check().map_err(Failure::usage)?;
+        if needs_tls && config.ca_file.is_none() {
+            return Err(Failure::usage("etcd: https endpoints need ETCD_CA_CERT_FILE or --etcd-ca-file"));
+        }
         if let Some(warning) = plain_password(&config) {
             // A command may ask for its configuration more than once.
             WARNED.call_once(|| match logging::is_on() {
@@ -95,12 +126,15 @@ impl EtcdArgs {
             };
         };
         let password = match self.password_file(around) {
-            Some(file) => password_in(&file)?,
-            None => around.calico("ETCD_PASSWORD").ok_or_else(|| {
+            Some(file) => {
+                fs::read_to_string(&file).map_err(Failure::io(file.display().to_string()))?;
+                Password::file(file)
+            }
+            None => Password::from(around.calico("ETCD_PASSWORD").ok_or_else(|| {
                 Failure::usage("a user of etcd needs ETCD_PASSWORD, ETCD_PASSWORD_FILE or --etcd-password-file")
-            })?,
+            })?),
         };
-        Ok(Some((user, password.into())))
+        Ok(Some((user, password)))
     }
 
     fn password_file(&self, around: &dyn Surroundings) -> Option<PathBuf> {
@@ -122,11 +156,6 @@ fn plain_password(config: &EtcdConfig) -> Option<String> {
              ETCD_CA_CERT_FILE"
         )
     })
-}
-
-fn password_in(file: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(file).map_err(Failure::io(file.display().to_string()))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 impl EtcdArgs {
@@ -161,7 +190,7 @@ pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
     let file = |name: &str| text(name).map(PathBuf::from);
     let url: EtcdConfig = text("url").unwrap_or_default().parse().map_err(Failure::failed_at("etcd"))?;
     let user = match (text("user"), file("password_file")) {
-        (Some(user), Some(file)) => Some((user.to_owned(), Password::from(password_in(&file)?))),
+        (Some(user), Some(file)) => Some((user.to_owned(), Password::file(file))),
         _ => None,
     };
     let (ca_file, cert_file, key_file) = (file("ca_file"), file("cert_file"), file("key_file"));
@@ -169,27 +198,4 @@ pub(super) fn open_reference(reference: &Value) -> Result<EtcdStore, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_that_leaves_the_machine_without_tls_is_warned_of() {
-        let config = |url: &str| {
-            let url: EtcdConfig = url.parse().unwrap();
-            EtcdConfig { user: Some(("felix".into(), "s3cret".to_owned().into())), ..url }
-        };
-        let warning = plain_password(&config("etcd://127.0.0.1:2379,10.0.0.1:2379")).unwrap();
-        assert!(
-            warning.contains("felix") && warning.contains("10.0.0.1:2379") && !warning.contains("s3cret"),
-            "{warning}"
-        );
-        assert_eq!(
-            plain_password(&config("etcd://127.0.0.1:2379,[::1]:2379,localhost:1")),
-            None,
-            "stays on this machine"
-        );
-        let remote = config("etcd://10.0.0.1:2379");
-        assert_eq!(plain_password(&EtcdConfig { user: None, ..remote.clone() }), None);
-        assert_eq!(plain_password(&EtcdConfig { ca_file: Some("ca.pem".into()), ..remote }), None);
-    }
-}
+mod tests;

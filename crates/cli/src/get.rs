@@ -10,16 +10,17 @@ use tortie_resources::to_yaml;
 
 use super::label_query::LabelQuery;
 use super::manifests;
-use super::names::{self, KindOrOne};
+use super::names::{self, ShownKinds};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
 use super::{Failure, with_causes};
+use table::Layout;
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
 /// Shows resources by name, all of a kind, or the resources in files, as the datastore has them.
 /// The output of -o yaml and -o json can be applied again: it has each resource in full, with its
-/// resourceVersion.
+/// resourceVersion. Several kinds are given as np,gnp; `all` means every kind that users write.
 ///
 /// Examples: tortie get networkpolicies -A
 ///           tortie get np -l 'team=shop,stage!=test' -o wide
@@ -27,15 +28,19 @@ use super::{Failure, with_causes};
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
-    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
-    #[arg(required_unless_present = "filename", conflicts_with = "filename")]
-    kind: Option<KindOrOne>,
+    /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME,
+    /// several kinds with commas between, or all.
+    #[arg(required_unless_present = "filename", conflicts_with = "filename", hide_possible_values = true,
+        value_parser = names::KindParser(str::parse::<ShownKinds>))]
+    kind: Option<ShownKinds>,
     /// The names.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Files, directories, or - for standard input, with the resources to show.
     #[arg(short, long, value_name = "PATH", num_args = 1.., conflicts_with_all = ["all_namespaces", "selector"])]
     filename: Vec<PathBuf>,
+    #[command(flatten)]
+    _recursive: manifests::RecursiveArg,
     /// The namespace; for files, the namespace of resources that name none.
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces", default_value = "default", value_parser = names::namespace)]
     namespace: String,
@@ -49,6 +54,12 @@ pub(super) struct Args {
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// In tables: a column with all labels.
+    #[arg(long)]
+    show_labels: bool,
+    /// In tables: no line with titles.
+    #[arg(long)]
+    no_headers: bool,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -77,27 +88,56 @@ struct Shown {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let keeps = args.store.keeps();
-    let keys = match &args.kind {
-        Some(kind) => names::keys(kind, &args.names, &args.namespace)?,
-        None => manifests::keys(&args.filename, &args.namespace, keeps)?,
+    let (keys, kinds) = match &args.kind {
+        Some(ShownKinds::One(kind)) => (names::keys(kind, &args.names, &args.namespace)?, vec![kind.kind]),
+        Some(_) if !args.names.is_empty() => {
+            return Err(Failure::usage("names are for one kind; with several kinds, write KIND/NAME KIND/NAME"));
+        }
+        Some(ShownKinds::Several(kinds)) => (Vec::new(), kinds.clone()),
+        Some(ShownKinds::All) => (Vec::new(), keeps.for_people()),
+        None => (manifests::keys(&args.filename, &args.namespace, keeps)?, Vec::new()),
     };
     if !keys.is_empty() && (args.all_namespaces || args.selector.is_some()) {
         return Err(Failure::usage("-A and -l are for all resources of a kind, and names are given"));
     }
-    let kind = args.kind.as_ref().map(|kind| kind.kind);
-    for kind in keys.iter().map(ResourceKey::kind).chain(kind) {
+    for kind in keys.iter().map(ResourceKey::kind).chain(kinds.iter().copied()) {
         names::kept(kind, keeps)?;
     }
     let store = args.store.open()?;
-    let shown = match kind {
-        Some(kind) if keys.is_empty() => list(kind, args, &*store)?,
+    let shown = match &kinds[..] {
+        [kind] if keys.is_empty() => list(*kind, args, &*store).map_err(Failure::failed)?,
+        kinds if keys.is_empty() && args.kind.is_some() => list_each(kinds, args, &*store)?,
         _ => find_each(&keys, &*store)?,
     };
     for error in &shown.errors {
         eprintln!("tortie: {error}");
     }
-    print(args, &shown)?;
+    print(args, &shown, &kinds)?;
     if shown.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
+}
+
+/// Shows the other kinds if one of them cannot be listed.
+fn list_each(kinds: &[ResourceKind], args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
+    let mut all = Shown { objects: Vec::new(), whole: Value::Null, errors: Vec::new() };
+    for kind in kinds {
+        match list(*kind, args, store) {
+            Ok(shown) => {
+                all.objects.extend(shown.objects);
+                all.errors.extend(shown.errors);
+            }
+            Err(error) if args.kind == Some(ShownKinds::All) && with_causes(&error).ends_with("is not installed") => {}
+            // The next request would wait as long, and fail as well.
+            Err(error @ StoreError::Unavailable(_)) if all.objects.is_empty() => return Err(Failure::failed(error)),
+            Err(error) => all.errors.push(with_causes(&error)),
+        }
+    }
+    all.whole = several(&all.objects);
+    Ok(all)
+}
+
+fn several(objects: &[(ResourceKind, Value)]) -> Value {
+    let items: Vec<&Value> = objects.iter().map(|(_, object)| object).collect();
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
 fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, Failure> {
@@ -112,10 +152,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
     }
     let whole = match &objects[..] {
         [(_, one)] if keys.len() == 1 => one.clone(),
-        several => {
-            let items: Vec<&Value> = several.iter().map(|(_, object)| object).collect();
-            json!({"apiVersion": "v1", "kind": "List", "items": items})
-        }
+        objects => several(objects),
     };
     Ok(Shown { objects, whole, errors })
 }
@@ -130,9 +167,9 @@ fn find(store: &dyn ResourceStore, key: &ResourceKey) -> Result<Value, StoreErro
     Ok(object)
 }
 
-fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
+fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Shown, StoreError> {
     let namespace = namespace_of(kind, &args.namespace, args.all_namespaces);
-    let listing = store.list(kind, namespace).map_err(Failure::failed)?;
+    let listing = store.list(kind, namespace)?;
     let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
     let name_of =
         |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -152,18 +189,25 @@ fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Sh
     Ok(Shown { objects: objects.into_iter().map(|object| (kind, object)).collect(), whole, errors })
 }
 
-fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
+fn print(args: &Args, shown: &Shown, kinds: &[ResourceKind]) -> Result<(), Failure> {
     let is_for_programs = matches!(args.output, Output::Json | Output::Yaml);
     if shown.objects.is_empty() && !is_for_programs {
-        if let (Some(kind), true) = (&args.kind, shown.errors.is_empty()) {
-            let nothing = nothing(kind.kind, args.selector.is_some(), &args.namespace, args.all_namespaces);
+        for kind in kinds.iter().filter(|_| shown.errors.is_empty()) {
+            let nothing = nothing(*kind, args.selector.is_some(), &args.namespace, args.all_namespaces);
             eprintln!("tortie: {nothing}");
         }
         return Ok(());
     }
     let text = match args.output {
-        Output::Table => tables(&shown.objects, false),
-        Output::Wide => tables(&shown.objects, true),
+        Output::Table | Output::Wide => {
+            let layout = Layout {
+                is_wide: args.output == Output::Wide,
+                has_labels: args.show_labels,
+                has_titles: !args.no_headers,
+                names_kinds: kinds.len() > 1,
+            };
+            tables(&shown.objects, layout)
+        }
         Output::Name => shown.objects.iter().map(|(kind, object)| name(*kind, object)).collect(),
         Output::Json => format!("{:#}\n", shown.whole),
         Output::Yaml => to_yaml(&shown.whole),
@@ -171,14 +215,13 @@ fn print(args: &Args, shown: &Shown) -> Result<(), Failure> {
     super::terminal::stdout().write_all(text.as_bytes()).map_err(Failure::io("standard output"))
 }
 
-fn tables(objects: &[(ResourceKind, Value)], is_wide: bool) -> String {
+fn tables(objects: &[(ResourceKind, Value)], layout: Layout) -> String {
     let of_one_kind = objects.chunk_by(|one, next| one.0 == next.0);
     let tables = of_one_kind.map(|objects| {
-        let kind =
-            objects.first().map(|(kind, _)| table::table(*kind, objects.iter().map(|(_, object)| object), is_wide));
-        kind.unwrap_or_default()
+        let kind = objects.first().map(|(kind, _)| *kind);
+        kind.map(|kind| table::table(kind, objects.iter().map(|(_, object)| object), layout)).unwrap_or_default()
     });
-    tables.collect::<Vec<_>>().join("\n")
+    tables.collect::<Vec<_>>().join(if layout.has_titles { "\n" } else { "" })
 }
 
 fn name(kind: ResourceKind, object: &Value) -> String {

@@ -34,7 +34,7 @@ use tortie_telemetry::escape;
 /// Selection of a history.
 #[derive(Debug, clap::Args)]
 struct HistoryArgs {
-    /// Datastore of the history: file:DIR, etcd://HOST:PORT,... as in the agent's options, or
+    /// Datastore of the history: file:DIR, etcd://HOST[:PORT],... as in the agent's options, or
     /// kubernetes:[KUBECONFIG]; not needed if the agents of this machine read only one. `rollback`
     /// writes to Kubernetes with that kubeconfig.
     #[arg(long, value_name = "URL")]

@@ -19,6 +19,7 @@ use super::{Failure, with_causes};
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    #[arg(value_parser = names::KindParser(str::parse::<KindOrOne>), hide_possible_values = true)]
     kind: KindOrOne,
     /// The names, unless --all or -l selects resources; then KEY=VALUE or KEY- for each label.
     #[arg(value_name = "NAME|KEY=VALUE|KEY-", required = true)]
@@ -97,25 +98,4 @@ fn sorted_out(words: &[String]) -> Result<(Vec<String>, LabelChange), WordError>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_labels_are_distinguished() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let (names, change) = sorted_out(&words("web db team=shop note= old-")).unwrap();
-        assert_eq!(names, ["web", "db"]);
-        let expected = [("note", Some("")), ("old", None), ("team", Some("shop"))];
-        let change: Vec<(&str, Option<&str>)> = change.iter().map(|(k, v)| (k.as_str(), v.as_deref())).collect();
-        assert_eq!(change, expected);
-        for (text, why) in [
-            ("web", "no label is given"),
-            ("web a=b db", "names come before labels"),
-            ("web =b", "the key is missing"),
-            ("web a=b a-", "the label a is given twice"),
-        ] {
-            let error = sorted_out(&words(text)).unwrap_err().to_string();
-            assert!(error.contains(why), "{text}: {error}");
-        }
-    }
-}
+mod tests;

@@ -4,9 +4,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tortie_config::validate_parameter;
 use tortie_datastore::{Fallback, InputProblem};
 use tortie_model::Interner;
-use tortie_resources::manifest::{Format, Options, Outcome, Resource, read_written};
+use tortie_resources::manifest::{Format, Options, Outcome, ParameterCheck, Resource, read_written};
 use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
 use tortie_resources::{FieldProblem, Position, Severity};
 
@@ -20,9 +21,19 @@ pub(super) struct FileArgs {
     /// Files, directories, or - for standard input.
     #[arg(short, long, value_name = "PATH", required = true, num_args = 1..)]
     filename: Vec<PathBuf>,
+    #[command(flatten)]
+    _recursive: RecursiveArg,
     /// The namespace of resources that do not say.
     #[arg(short, long, value_name = "NAME", default_value = "default", value_parser = names::namespace)]
     namespace: String,
+}
+
+/// Option of calicoctl and kubectl for the only behaviour here.
+#[derive(Debug, clap::Args)]
+pub(super) struct RecursiveArg {
+    /// No effect: files in all directories below a given one are always read.
+    #[arg(short = 'R', long = "recursive")]
+    _is_given: bool,
 }
 
 impl FileArgs {
@@ -139,7 +150,7 @@ fn read_file(
     validity: Validity,
     keeps: StoredKinds,
 ) -> (Vec<FileResource>, Vec<InputProblem>) {
-    let (manifest, objects) = read_written(text, Format::of(file), &Options::default(), &mut Interner::new());
+    let (manifest, objects) = read_written(text, Format::of(file), &options(validity), &mut Interner::new());
     let input = |subject: String, problem| InputProblem::new(subject, problem, Fallback::Nothing).in_file(file);
     let error = |position, message: String| FieldProblem::new(Severity::Error, position, "", message);
     let mut problems: Vec<InputProblem> =
@@ -165,6 +176,15 @@ fn read_file(
     (written, problems)
 }
 
+fn options(validity: Validity) -> Options {
+    match validity {
+        Validity::Valid => {
+            Options { for_writing: true, parameters: ParameterCheck(validate_parameter), ..Options::default() }
+        }
+        Validity::Identified => Options::default(),
+    }
+}
+
 /// Resources that are stored for other programs only are not validated.
 fn is_validated(key: &ResourceKey, outcome: &Outcome) -> bool {
     key.kind().is_of_kubernetes()
@@ -174,7 +194,8 @@ fn is_validated(key: &ResourceKey, outcome: &Outcome) -> bool {
 
 pub(super) fn new_errors(key: &ResourceKey, before: &Value, after: &Value) -> Vec<FieldProblem> {
     let errors = |object: &Value| -> Vec<FieldProblem> {
-        let read = read_written(&object.to_string(), Format::Json, &Options::default(), &mut Interner::new());
+        let options = options(Validity::Valid);
+        let read = read_written(&object.to_string(), Format::Json, &options, &mut Interner::new());
         let validated = read.0.resources.into_iter().filter(|resource| is_validated(key, &resource.outcome));
         let problems = validated.flat_map(|resource| resource.problems);
         problems.filter(|problem| problem.severity == Severity::Error).collect()

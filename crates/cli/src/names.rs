@@ -1,5 +1,7 @@
+use std::ffi::OsStr;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use tortie_resources::stored::{ResourceKey, ResourceKind, UnknownKind};
 
 use super::Failure;
@@ -22,7 +24,7 @@ impl KindOrOne {
 pub(super) enum KindError {
     #[error("is neither KIND nor KIND/NAME; the namespace is for -n")]
     Form,
-    #[error("is more than one kind; run the command once for each")]
+    #[error("is more than one kind; only `tortie get` takes several")]
     Several,
     #[error("is of Kubernetes alone: `kubectl get {0}` shows it")]
     OfKubectl(String),
@@ -43,6 +45,57 @@ impl FromStr for KindOrOne {
         }
         Ok(Self { kind: kind.parse().map_err(|error| unknown(kind, error))?, name: name.map(str::to_owned) })
     }
+}
+
+/// Kinds of which `get` shows all resources, or one kind and perhaps a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ShownKinds {
+    One(KindOrOne),
+    Several(Vec<ResourceKind>),
+    All,
+}
+
+impl FromStr for ShownKinds {
+    type Err = KindError;
+
+    /// Reads `KIND`, `KIND/NAME`, `KIND,KIND` or `all`.
+    fn from_str(text: &str) -> Result<Self, KindError> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        if !text.contains(',') || text.contains('/') {
+            return text.parse().map(Self::One);
+        }
+        let kind = |word: &str| word.parse().map_err(|error| unknown(word, error));
+        text.split(',').map(kind).collect::<Result<_, _>>().map(Self::Several)
+    }
+}
+
+/// Parser of an argument that begins with a kind; shells complete the plurals.
+#[derive(Clone)]
+pub(super) struct KindParser<T>(pub(super) fn(&str) -> Result<T, KindError>);
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for KindParser<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        let parse = self.0;
+        StringValueParser::new().try_map(move |text| parse(&text)).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(kinds_for_people().map(|kind| PossibleValue::new(kind.plural()))))
+    }
+}
+
+/// Returns the kinds that users write, those of Kubernetes last.
+fn kinds_for_people() -> impl Iterator<Item = ResourceKind> {
+    ResourceKind::all().filter(|kind| kind.is_for_people()).chain(ResourceKind::of_kubernetes())
 }
 
 const OF_KUBECTL: [&str; 20] = [
@@ -82,8 +135,7 @@ fn kinds() -> String {
         let of_kubernetes = if kind.is_of_kubernetes() { "  (in Kubernetes)" } else { "" };
         vec![format!("  {kind}"), format!("{}{of_kubernetes}", names.collect::<Vec<_>>().join(", "))]
     };
-    let own = ResourceKind::all().filter(|kind| kind.is_for_people());
-    let rows: Vec<Vec<String>> = own.chain(ResourceKind::of_kubernetes()).map(row).collect();
+    let rows: Vec<Vec<String>> = kinds_for_people().map(row).collect();
     aligned(&rows).trim_end().to_owned()
 }
 
@@ -147,49 +199,4 @@ pub(super) fn kept(kind: ResourceKind, keeps: StoredKinds) -> Result<(), Failure
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(first: &str, names: &[&str]) -> Result<Vec<String>, Failure> {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let keys = keys(&first.parse().map_err(Failure::usage)?, &names, "shop")?;
-        Ok(keys.iter().map(ToString::to_string).collect())
-    }
-
-    #[test]
-    fn resources_are_named_as_kubectl_has_it() {
-        assert_eq!(named("np", &["web", "db"]).unwrap(), ["NetworkPolicy/shop/web", "NetworkPolicy/shop/db"]);
-        assert_eq!(named("np/web", &["tiers/x"]).unwrap(), ["NetworkPolicy/shop/web", "Tier/x"]);
-        assert_eq!(named("networkpolicy.networking.k8s.io/web", &[]).unwrap(), ["KubernetesNetworkPolicy/shop/web"]);
-        for (first, names, why) in [
-            ("np/web", &["db"][..], "`db`: is not KIND/NAME, as the first one is"),
-            ("np/web", &["foo/db"], "`foo/db`: `foo` is not a kind"),
-            ("np/shop/web", &[], "the namespace is for -n"),
-            ("np/", &[], "is neither"),
-            ("np", &["a/b"], "`a/b` is not a name"),
-        ] {
-            let error = named(first, names).unwrap_err().to_string();
-            assert!(error.contains(why), "{first}: {error}");
-        }
-    }
-
-    #[test]
-    fn unknown_kinds_are_distinguished_from_unsupported_ones() {
-        insta::assert_snapshot!("foo".parse::<KindOrOne>().unwrap_err());
-        let error_of = |word: &str| word.parse::<KindOrOne>().unwrap_err().to_string();
-        assert_eq!(error_of("pods"), "is of Kubernetes alone: `kubectl get pods` shows it");
-        assert_eq!(error_of("np,gnp"), "is more than one kind; run the command once for each");
-        assert!(
-            error_of("gnpp")
-                .starts_with("`gnpp` is not a kind of resource that the datastore keeps; is `gnp` meant?\n")
-        );
-    }
-
-    #[test]
-    fn a_namespace_is_one_name() {
-        assert_eq!(namespace("shop"), Ok("shop".into()));
-        for text in ["a,b", "*", "", "a b", "a/b"] {
-            assert!(namespace(text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

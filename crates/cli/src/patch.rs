@@ -27,6 +27,7 @@ use super::store::StoreArgs;
 #[command(verbatim_doc_comment)]
 pub(super) struct Args {
     /// The kind, in any case, as a plural or by a short name, such as np, gnp, hep; or KIND/NAME.
+    #[arg(value_parser = names::KindParser(str::parse::<KindOrOne>), hide_possible_values = true)]
     kind: KindOrOne,
     /// The names.
     #[arg(value_name = "NAME")]

@@ -59,7 +59,7 @@ struct CommitArgs {
     /// may be written before it, as it must be for a StagedKubernetesNetworkPolicy.
     #[arg(value_name = "POLICY")]
     name: StagedName,
-    /// Datastore of the policies: etcd://HOST:PORT,HOST:PORT, kubernetes:[KUBECONFIG] or file:DIR.
+    /// Datastore of the policies: etcd://HOST[:PORT],..., kubernetes:[KUBECONFIG] or file:DIR.
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: DatastoreUrl,
     /// For a directory: replace the file of the staged policy with the manifest.
@@ -78,11 +78,16 @@ struct CommitArgs {
 }
 
 impl CommitArgs {
-    fn output(&self) -> Output {
+    /// Returns the format of the answer for a directory.
+    fn output(&self) -> Result<Output, Failure> {
         #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-        return self.confirming.output();
+        return self
+            .confirming
+            .output()
+            .of_answer()
+            .ok_or_else(|| Failure::usage("-o name is for policies in etcd or Kubernetes"));
         #[cfg(not(any(feature = "etcd", feature = "kubernetes")))]
-        self.output
+        Ok(self.output)
     }
 
     fn is_to_be_confirmed(&self) -> bool {
@@ -128,32 +133,33 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     match &args.datastore {
         DatastoreUrl::Directory(root) if args.write => {
+            let output = args.output()?;
             let file = directory::write(root, &args.name)?;
             let done = [
                 StagedChange::new(&args.name.enforced(), "written"),
                 StagedChange::new(&args.name.staged(), "deleted"),
             ];
-            print(args.output(), &done, Some(&file.display().to_string()))
+            print(output, &done, Some(&file.display().to_string()))
         }
         DatastoreUrl::Directory(root) => {
             let (file, text) = directory::manifest(root, &args.name)?;
             let whole = || json!({ "file": file.display().to_string(), "manifest": text });
-            if args.output() == Output::Table {
+            let output = args.output()?;
+            if output == Output::Table {
                 eprintln!("this belongs in {}, in place of {}", file.display(), args.name.staged());
             }
-            args.output().print(whole, || text.clone())
+            output.print(whole, || text.clone())
         }
         #[cfg(feature = "kubernetes")]
         DatastoreUrl::Kubernetes(file) => {
             commit_in_store(args, StoreUrl::Kubernetes(super::datastore::kubeconfig(file.as_deref())?))
         }
         #[cfg(feature = "etcd")]
-        DatastoreUrl::Etcd(Some(url)) => {
-            let config = url.parse().map_err(Failure::usage_at("--datastore"))?;
-            commit_in_store(args, StoreUrl::Etcd(Box::new(config)))
+        DatastoreUrl::Etcd(url) => {
+            commit_in_store(args, StoreUrl::Etcd(Box::new(super::etcd::parsed(url.as_deref())?)))
         }
         other => {
-            let forms = "--datastore must be etcd://HOST:PORT,..., kubernetes:[KUBECONFIG] or file:DIR";
+            let forms = "--datastore must be etcd://HOST[:PORT],..., kubernetes:[KUBECONFIG] or file:DIR";
             Err(Failure::usage(format!("policies cannot be written to {other}: {forms}")))
         }
     }

@@ -89,9 +89,10 @@ fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
     let EngineStatus { workload_endpoints, host_endpoints, policies, ip_sets, .. } = engine;
     line("engine", &format!("{}, session {}", engine.datastore_state, engine.session));
     let by = match engine.enforced_by.as_str() {
-        "programs" => ", by eBPF programs",
-        "driver" => ", by a driver",
-        _ => "",
+        "programs" => ", by eBPF programs".to_owned(),
+        "driver" => ", by a driver".to_owned(),
+        "" => String::new(),
+        chains => format!(", by {chains}"),
     };
     line(
         "enforces",
@@ -108,8 +109,11 @@ fn of_engine(line: &mut impl FnMut(&str, &str), engine: &EngineStatus) {
         held.objects.iter().for_each(|object| line("", object));
         line("", "`tortie confirm` puts these changes in force, `tortie confirm --status` shows their places");
     }
+    if let Some(why) = &engine.datastore_unavailable {
+        let time = engine.datastore_unavailable_seconds.map(|time| format!("for {}: ", duration(time)));
+        line("unavailable", &format!("{}{why}", time.unwrap_or_default()));
+    }
     let problems = [
-        ("unavailable", engine.datastore_unavailable.as_slice()),
         ("on hold", engine.on_hold.as_slice()),
         ("input", &engine.input_problems),
         ("ignored", &engine.ignored_objects),
@@ -173,6 +177,8 @@ mod tests {
             engine: Some(EngineStatus {
                 session: 2,
                 datastore_state: "in sync".into(),
+                datastore_unavailable: Some("etcd: 10.0.0.1:2379: connection refused".into()),
+                datastore_unavailable_seconds: Some(150),
                 dataplane_problems: vec!["chain cali-x is missing".into()],
                 last_apply: Some(LastApply { seconds_ago: 3.0, took_ms: 20.5, complete: false }),
                 policies: 3,
@@ -203,6 +209,7 @@ mod tests {
           held back    since 2026-11-23T19:48:59Z: they would cut the connection of 198.51.100.7:54321 to port 22 by eth0
                        policy GlobalNetworkPolicy/hosts
                        `tortie confirm` puts these changes in force, `tortie confirm --status` shows their places
+          unavailable  for 2 min: etcd: 10.0.0.1:2379: connection refused
           kernel       chain cali-x is missing
         ");
         status.engine = None;

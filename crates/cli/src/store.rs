@@ -13,7 +13,7 @@ use tortie_datastore::store::etcd::{EtcdConfig, EtcdConfigError, EtcdStore};
 use tortie_resources::stored::key_in_kubernetes;
 #[cfg(feature = "etcd")]
 use tortie_resources::stored::key_of;
-use tortie_resources::stored::{ObjectError, ResourceKey};
+use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
 
 use super::Failure;
 #[cfg(not(all(feature = "etcd", feature = "kubernetes")))]
@@ -28,7 +28,8 @@ use super::with_causes;
 /// Datastore in which resources are written and read.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct StoreArgs {
-    /// Datastore of the resources: etcd://HOST:PORT,HOST:PORT or kubernetes:[KUBECONFIG].
+    /// Datastore of the resources: etcd://HOST[:PORT],HOST[:PORT] or kubernetes:[KUBECONFIG];
+    /// `etcd:` alone takes ETCD_ENDPOINTS, or 127.0.0.1:2379.
     #[arg(long, value_name = "URL", env = "TORTIE_DATASTORE")]
     datastore: StoreUrl,
     #[cfg(feature = "etcd")]
@@ -79,7 +80,7 @@ impl FromStr for StoreUrl {
             return Err(NotBuilt::KUBERNETES.into());
         }
         #[cfg(feature = "etcd")]
-        return Ok(Self::Etcd(Box::new(text.parse()?)));
+        return Ok(Self::Etcd(Box::new(if text == "etcd:" { EtcdConfig::default() } else { text.parse()? })));
         #[cfg(not(feature = "etcd"))]
         Err(if text.starts_with("etcd:") { NotBuilt::ETCD.into() } else { StoreUrlError::Scheme })
     }
@@ -100,6 +101,16 @@ impl StoredKinds {
             Self::Calico => false,
             #[cfg(feature = "kubernetes")]
             Self::Kubernetes => true,
+        }
+    }
+
+    /// Returns the kinds that users write into this datastore.
+    pub(super) fn for_people(self) -> Vec<ResourceKind> {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Calico => ResourceKind::all().filter(|kind| kind.is_for_people()).collect(),
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes => KubernetesStore::written_kinds().collect(),
         }
     }
 
@@ -162,8 +173,8 @@ impl StoreArgs {
             StoreUrl::Etcd(url) => self.etcd.reference(url),
             #[cfg(feature = "kubernetes")]
             StoreUrl::Kubernetes(config) => {
-                let FixedConfig { files, context, server } = config.fixed().map_err(unusable)?;
-                Ok(json!({ "kubeconfig": files, "context": context, "server": server }))
+                let FixedConfig { files, context, server, api_group } = config.fixed().map_err(unusable)?;
+                Ok(json!({ "kubeconfig": files, "context": context, "server": server, "api_group": api_group }))
             }
         }
     }
@@ -187,8 +198,9 @@ pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>
     if let Some(server) = reference.get("server").and_then(Value::as_str) {
         let files = reference.get("kubeconfig").and_then(Value::as_array).into_iter().flatten();
         let files = files.filter_map(|file| file.as_str().map(Into::into)).collect();
-        let context = reference.get("context").and_then(Value::as_str).map(str::to_owned);
-        let config = FixedConfig { files, context, server: server.to_owned() }.config();
+        let text = |name| reference.get(name).and_then(Value::as_str).map(str::to_owned);
+        let (context, api_group) = (text("context"), text("api_group"));
+        let config = FixedConfig { files, context, server: server.to_owned(), api_group }.config();
         let found = config.fixed().map_err(unusable)?.server;
         if found != server {
             let why = format!("the change was made at {server}, and the kubeconfig leads to {found} now");

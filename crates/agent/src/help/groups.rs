@@ -82,7 +82,7 @@ mod tests {
         let is_missing = |name: &&str| command.find_subcommand(name).is_none();
         let mut needing: Vec<_> = NEEDS.iter().map(|(name, _)| *name).filter(is_missing).collect();
         needing.sort_unstable();
-        grouped.retain(|name| is_missing(&name));
+        grouped.retain(|name| is_missing(name));
         assert_eq!(grouped, needing, "commands that are not built");
     }
 

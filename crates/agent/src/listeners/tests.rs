@@ -1,8 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
-
-use tortie_telemetry::health::Reporter;
+use std::time::Instant;
 
 use super::*;
 
@@ -70,13 +68,22 @@ fn listeners_follow_the_configuration() {
 fn one_that_cannot_listen_is_named_and_does_not_stop_the_other() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let mut listeners = Listeners::new(Health::default(), SharedMetrics::default());
+    let health = Health::default();
+    let mut listeners = Listeners::new(health.clone(), SharedMetrics::default());
     let config = Config { health_enabled: true, health_port: port, prometheus_metrics_enabled: true, ..config() };
     let failure = listeners.follow(&config).unwrap_err();
     assert!(failure.to_string().starts_with(&format!("health on 127.0.0.1:{port}: ")), "{failure}");
     assert!(matches!(listeners.addresses(), [None, Some(_)]));
+    let detail = || match &health.conditions()[..] {
+        [(Reporter::Listeners, condition)] if condition.live && condition.ready => condition.detail.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(detail(), failure.to_string());
     drop(taken);
-    soon(|| listeners.follow(&config).is_ok());
+    soon(|| {
+        listeners.retry();
+        detail().is_empty()
+    });
     assert!(matches!(listeners.addresses(), [Some(_), Some(_)]));
 }
 

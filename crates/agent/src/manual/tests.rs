@@ -65,7 +65,12 @@ fn bash_proposes_commands_options_and_values() {
     assert_eq!(proposed("tortie check --color"), ["auto", "always", "never"]);
     assert!(proposed("tortie check").contains(&"--strict".to_owned()));
     #[cfg(feature = "etcd")]
-    assert_eq!(proposed("tortie get --output"), ["table", "wide", "name", "json", "yaml"]);
+    {
+        assert_eq!(proposed("tortie get --output"), ["table", "wide", "name", "json", "yaml"]);
+        for command in ["get", "label", "patch", "delete"] {
+            assert!(proposed(&format!("tortie {command}")).contains(&"networkpolicies".to_owned()), "{command}");
+        }
+    }
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn missing_resources_are_reported() {
         &["get", "gnpp"],
         &["get", "pods"],
         &["get", "np", "-n", "a,b"],
-        &["get", "np,gnp"],
+        &["label", "np,gnp", "a=b"],
         &["get", "np/shop/web"],
         &["get", "np"],
         &["get", "np", "-A", "-l", "team=x"],
@@ -111,6 +111,140 @@ fn missing_resources_are_reported() {
         errors.push(format!("$ tortie {}\n{message}\n({})\n", args.join(" "), output.status.code().unwrap()));
     }
     insta::assert_snapshot!(errors.join("\n"));
+}
+
+const SETS: &str = "
+{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {name: a}, spec: {nets: [192.0.2.1/32]}}
+---
+{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {name: b}, spec: {nets: [192.0.2.2/32]}}
+---
+{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {name: c}, spec: {nets: [192.0.2.3/32]}}
+";
+
+#[test]
+fn one_resource_that_cannot_be_written_prevents_all_writes() {
+    let world = World::new(EtcdOptions::default());
+    let refused = |command: &str, text: &str| bad(&world.tortie_reading(&[command, "-f", "-"], text)).to_owned();
+    let sets = || ["a", "b", "c"].map(|name| !world.kept(&format!("globalnetworksets/{name}")).is_null());
+    let info = SETS
+        .replace("kind: GlobalNetworkSet, metadata: {name: b}", "kind: ClusterInformation, metadata: {name: default}");
+    let printed = refused("apply", &info.replace("nets: [192.0.2.2/32]", ""));
+    let errors = "stdin:4:1: ClusterInformation/default: is kept by the cluster itself and cannot be written\n\
+                  tortie: nothing has been changed\n";
+    assert_eq!((&*printed, sets()), (errors, [false; 3]));
+    assert_eq!(world.kept("tiers/default"), Value::Null, "built-in tiers are not written either");
+
+    let printed = refused("delete", SETS);
+    assert_eq!(printed.matches(" does not exist\n").count(), 3, "each is named: {printed}");
+    good(&world.tortie_reading(&["apply", "-f", "-"], SETS.split("---").nth(1).unwrap()));
+    assert!(refused("create", SETS).contains("stdin:4:1: GlobalNetworkSet/b exists already\ntortie: nothing has"));
+    assert_eq!(sets(), [false, true, false]);
+    assert_eq!(refused("delete", SETS).matches(" does not exist\n").count(), 2);
+    assert_eq!(sets(), [false, true, false]);
+    let skipping = world.tortie_reading(&["create", "--skip-exists", "-f", "-"], SETS);
+    let words = "GlobalNetworkSet/a created\nGlobalNetworkSet/b skipped\nGlobalNetworkSet/c created\n";
+    assert_eq!((good(&skipping), sets()), (words, [true; 3]));
+
+    // A stale version.
+    let stale =
+        SETS.replace("metadata: {name: c}", "metadata: {name: c, resourceVersion: \"1\"}").replace("/32", "/31");
+    for command in ["apply", "replace", "delete"] {
+        let printed = refused(command, &stale);
+        assert!(printed.contains("stdin:6:1: GlobalNetworkSet/c has been changed meanwhile: "), "{printed}");
+        assert!(printed.ends_with("tortie: nothing has been changed\n"), "{printed}");
+    }
+    assert_eq!(world.kept("globalnetworksets/a")["spec"]["nets"], json!(["192.0.2.1/32"]));
+
+    let labels = ["label", "gnetsets", "a", "none", "b", "x=y"];
+    assert!(bad(&world.tortie(&labels)).ends_with("none does not exist\ntortie: nothing has been changed\n"));
+    assert_eq!(world.kept("globalnetworksets/a")["metadata"]["labels"], Value::Null);
+}
+
+#[test]
+fn unreadable_resources_are_deleted_among_others() {
+    let world = world();
+    let path = "/calico/resources/v3/projectcalico.org/globalnetworksets/torn";
+    world.etcd.put(path, "{").unwrap();
+    let deleted = world.tortie(&["delete", "gnetsets", "torn", "office"]);
+    assert_eq!(good(&deleted), "GlobalNetworkSet/torn deleted\nGlobalNetworkSet/office deleted\n");
+    assert_eq!(world.etcd.get(path).unwrap(), "");
+}
+
+#[test]
+fn options_of_kubectl_and_calicoctl_are_understood() {
+    let world = world();
+    let file = world.file("policies.yaml", POLICIES);
+    let folder = world.file_path("");
+    let named = "networkpolicy.projectcalico.org/web\nnetworkpolicy.projectcalico.org/db\nglobalnetworkset.projectcalico.org/office\n";
+    assert_eq!(good(&world.tortie(&["apply", "-R", "-f", &folder, "-o", "name"])), named);
+    assert_eq!(good(&world.tortie(&["apply", "-f", &file, "--dry-run", "-o", "name"])), named);
+    let shown = world.tortie(&["get", "np,gnetsets", "-n", "shop"]);
+    assert_eq!(
+        good(&shown),
+        "NAMESPACE   NAME                                  TIER      ORDER   SELECTOR\n\
+         shop        networkpolicy.projectcalico.org/db    default   20      app == 'db'\n\
+         shop        networkpolicy.projectcalico.org/web   default   10      app == 'web'\n\n\
+         NAME                                        NETS\n\
+         globalnetworkset.projectcalico.org/office   192.0.2.0/24\n"
+    );
+    let shown = world.tortie(&["get", "np", "db", "-n", "shop", "--no-headers", "--show-labels"]);
+    assert_eq!(good(&shown), "shop   db   default   20   app == 'db'   team=b,projectcalico.org/tier=default\n");
+    let all = world.tortie(&["get", "all", "-A", "-o", "json"]);
+    let all: Value = serde_json::from_str(good(&all)).unwrap();
+    let kinds: Vec<&str> = all["items"].as_array().unwrap().iter().filter_map(|item| item["kind"].as_str()).collect();
+    assert!(
+        ["ClusterInformation", "GlobalNetworkSet", "NetworkPolicy", "Tier"].iter().all(|kind| kinds.contains(kind))
+    );
+    assert!(text(&world.tortie(&["get", "ipamconfig"]).stderr).contains("there is no IPAMConfiguration"));
+    assert_eq!(world.tortie(&["get", "np,gnp", "web"]).status.code(), Some(2));
+    for option in ["--ignore-not-found", "--ignore-not-found=true", "--skip-not-exists"] {
+        assert_eq!(good(&world.tortie(&["delete", "gnetsets", "none", option])), "");
+    }
+    assert!(bad(&world.tortie(&["delete", "gnetsets", "none", "--ignore-not-found=false"])).contains("not exist"));
+}
+
+#[test]
+fn label_values_that_yaml_reads_as_booleans_stay_text() {
+    let world = world();
+    let labelled = world.tortie(&["label", "np", "web", "a=n", "b=yes", "c=false", "d=1", "-n", "shop"]);
+    assert_eq!(good(&labelled), "NetworkPolicy/shop/web labeled\n");
+    let labels = json!({"a": "n", "b": "yes", "c": "false", "d": "1", "stage": "prod", "team": "a"});
+    assert_eq!(world.labels("web"), labels, "as calicoctl stores them");
+    let shown = world.tortie(&["get", "np", "web", "-n", "shop", "-o", "yaml"]);
+    assert!(good(&shown).contains("    a: \"n\"\n    b: \"yes\"\n"), "{shown:?}");
+    assert_eq!(good(&world.tortie_reading(&["apply", "-f", "-"], good(&shown))), "NetworkPolicy/shop/web unchanged\n");
+}
+
+#[test]
+fn the_objects_of_a_datastore_are_validated() {
+    let world = world();
+    let wrong = r#"{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"wrong"},
+        "spec":{"selector":"all(","types":["Ingress"]}}"#;
+    world.etcd.put("/calico/resources/v3/projectcalico.org/globalnetworkpolicies/wrong", wrong).unwrap();
+    let endpoint = "
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {name: n1-k8s-web-eth0, namespace: shop, labels: {app: web}}
+spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32], profiles: [none]}
+";
+    good(&world.tortie_reading(&["apply", "-f", "-"], endpoint));
+    let url = world.etcd.url();
+    let checked = world.tortie(&["check"]);
+    let printed = bad(&checked);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].starts_with("GlobalNetworkPolicy/wrong: spec.selector: "), "{printed}");
+    let unselected = "NetworkPolicy/shop/db: selects no endpoint in the datastore (warning) [selects-nothing]";
+    assert!(lines.contains(&unselected), "{printed}");
+    assert!(printed.contains("profile `none` is not in the datastore: "), "{printed}");
+    assert!(printed.ends_with(&format!("1 error, 2 warnings in {url}\n")), "{printed}");
+    let json = world.tortie(&["check", "-o", "json", "--allow", "selects-nothing,profile-absent"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let expected = json!({"resource": "GlobalNetworkPolicy/wrong", "file": null, "line": null});
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&json[0][name], value, "{json}");
+    }
+    let both = world.tortie(&["check", "."]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
 }
 
 #[test]

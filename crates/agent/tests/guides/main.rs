@@ -106,6 +106,7 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/commands/show.md");
         follow("docs/book/src/commands/flows.md");
         follow("docs/book/src/commands/history.md");
+        follow("docs/book/src/commands/node.md");
         follow("docs/book/src/commands/cleanup.md");
     }
 

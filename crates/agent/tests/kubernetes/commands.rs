@@ -133,6 +133,20 @@ fn irreversible_changes_are_refused() {
 }
 
 #[test]
+fn a_missing_right_is_found_before_the_first_write() {
+    for form in FORMS {
+        let world = World::new(form, &policy("there", 1));
+        world.server.deny("create", "networkpolicies");
+        let refused = world.write(&["apply"], &(policy("there", 2) + &policy("new", 1)));
+        assert!(bad(&refused).starts_with("stdin:6:1: "), "{refused:?}");
+        assert!(bad(&refused).ends_with("tortie: nothing has been changed\n"), "{refused:?}");
+        assert_eq!((world.order("there"), refused.stdout.is_empty()), (Some(1), true), "{form}");
+        let all = world.get(&["all", "-A", "-o", "name"]);
+        assert_eq!(good(&all), "networkpolicy.projectcalico.org/there\n");
+    }
+}
+
+#[test]
 fn resources_are_labelled_and_deleted_by_labels() {
     for form in FORMS {
         let world = World::new(form, &(policy("web", 1) + &policy("db", 2) + &kubernetes_policy("web", 80)));

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::CLUSTER;
 
 use super::agent::Node;
@@ -43,5 +45,36 @@ tortie_lab::kernel_test! {
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
         let table = node.shell("PATH=/usr/sbin:/sbin:/usr/bin:/bin nft list table ip calico");
         assert!(table.contains("filter-cali-tw-"), "{table}");
+    }
+    fn a_change_of_the_back_end_is_named_and_leaves_no_tables_behind() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let tables = |node: &Node| node.shell("nft list tables");
+        let enforces = |by: &str| {
+            let status = String::from_utf8(node.ask(&["status", "--output", "json"]).stdout).unwrap();
+            status.contains(&format!("\"enforced_by\": \"{by}\""))
+        };
+        assert!(enforces("iptables"));
+        let changes = [
+            ("nftablesMode: Enabled", "nftables", "nftables, ", true),
+            ("bpfEnabled: true", "programs", "eBPF programs, ", false),
+            ("nftablesMode: Disabled", "iptables", "iptables nft, ", false),
+        ];
+        for (spec, by, logged, has_tables) in changes {
+            let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\n";
+            node.write("felix.yaml", &format!("{felix}spec: {{{spec}}}\n"));
+            node.until("the other back end enforces policy alone", |_| {
+                enforces(by) && tables(&node).contains("table ip calico\n") == has_tables
+            });
+            let log = node.log();
+            let restarted = log.lines().rfind(|line| line.contains("the engine has restarted")).unwrap();
+            assert!(restarted.contains(&format!("\"dataplane\":\"{logged}")), "{restarted}");
+        }
+        assert!(node.log().contains("a leftover of Felix or another back end is removed"), "{}", node.log());
+        // All back ends use the table of ARP packets.
+        assert!(tables(&node).contains("table arp calico-arp"), "{}", tables(&node));
+        node.stop(Signal::TERM);
+        node.cleanup();
+        assert!(!tables(&node).contains("calico"), "{}", tables(&node));
     }
 }

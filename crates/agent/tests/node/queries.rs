@@ -110,6 +110,33 @@ tortie_lab::kernel_test! {
         assert_eq!(node.ask(&["config", "IptableBackend"]).status.code(), Some(2));
     }
 
+    fn an_invalid_needed_parameter_of_the_datastore_leaves_the_last_valid_value_in_force() {
+        let mut node = Node::new("nft", CLUSTER);
+        let write = |node: &Node, mode: &str| {
+            let head = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\n";
+            node.write("parameters.yaml", &format!("{head}spec: {{chainInsertMode: {mode}}}\n"));
+        };
+        let value = |node: &Node| json(node, &["config", "ChainInsertMode"])["parameters"][0]["value"].clone();
+        let is_reported = |node: &Node, instead: &str| {
+            let status = json(node, &["status"]);
+            let problems = status["engine"]["input_problems"].as_array().unwrap();
+            let place = "ChainInsertMode (spec.chainInsertMode of FelixConfiguration/default): `sideways`";
+            problems.iter().filter_map(|each| each.as_str()).any(|each| each.contains(place) && each.ends_with(instead))
+        };
+        write(&node, "sideways");
+        node.start();
+        assert_eq!(value(&node), "insert");
+        assert!(is_reported(&node, "the default is used: insert"));
+        write(&node, "Append");
+        node.until("the valid value is in force", |_| value(&node) == "Append");
+        write(&node, "sideways");
+        node.until("the invalid value is reported", |_| {
+            is_reported(&node, "the last valid value stays in force: Append")
+        });
+        assert_eq!(value(&node), "Append");
+        assert_eq!(json(&node, &["status"])["engine"]["session"], 2, "the engine does not start again");
+    }
+
     fn datastore_problems_are_reported_and_a_killed_agent_can_be_replaced() {
         let mut node = Node::new("nft", CLUSTER);
         node.start();
@@ -121,6 +148,9 @@ tortie_lab::kernel_test! {
         fs::rename(node.manifests(), node.folder().join("elsewhere")).unwrap();
         node.until("the agent reports that it cannot read its datastore", |_| {
             json(&node, &["status"])["engine"]["datastore_unavailable"].is_string()
+        });
+        node.until("the status shows for how long", |_| {
+            json(&node, &["status"])["engine"]["datastore_unavailable_seconds"].as_u64() >= Some(1)
         });
         // The state in force is still available.
         assert_eq!(json(&node, &["show", "endpoints"])["endpoints"][0]["name"], "shop/web");

@@ -114,6 +114,7 @@ fn of_directory(place: &str, empty: &str, evil: &str) -> Vec<Vec<String>> {
         words(&["selector", &format!("a == '{evil}' &&")]),
         words(&["selector", &format!("a == '{evil}'"), "--labels", evil]),
         words(&["selector", "a == 'b' &&"]),
+        words(&["node", "diags", "--output", &format!("{empty}/{evil}.tar.gz")]),
     ];
     runs.extend(["html", "svg", "dot"].map(|output| of(&["map", "--output", output])));
     runs.extend(["table", "json", "yaml", "github", "html"].map(|output| of(&["plan", "-f", &policy, "-o", output])));

@@ -19,7 +19,7 @@ use super::input::Input;
 use super::lint::{Lint, warn};
 
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
-    let origins = Origins::of_texts(input.texts.clone(), &input.options);
+    let origins = input.origins();
     let names = Names::of(&input.updates);
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
     found.extend(parameters(&input.updates, &origins));
@@ -48,7 +48,7 @@ pub(super) fn contested(input: &Input) -> Vec<InputProblem> {
     if global_config(&input.updates).address_claims == AddressClaims::Any {
         return Vec::new();
     }
-    let origins = Origins::of_texts(input.texts.clone(), &input.options);
+    let origins = input.origins();
     let all = tortie_calc::claim_problems(&input.updates);
     let found = all.into_iter().map(|problem| {
         let (file, position) = match origins.object(&problem.key) {

@@ -1,12 +1,18 @@
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use tortie_config::{Config, settings};
-use tortie_datastore::{DirAccess, DirSource, DirState, Fallback, FileContent, InputProblem, manifest_texts};
-use tortie_model::Update;
+use tortie_config::{Config, Sources, settings};
+use tortie_datastore::{
+    DirAccess, DirSource, DirState, Everything, Fallback, FileContent, InputProblem, manifest_texts,
+};
+use tortie_model::{Key, Update};
 use tortie_resources::manifest::{BlockSource, Options};
 use tortie_resources::{FieldProblem, Position, Severity};
 
+use super::super::cluster::ClusterArgs;
+use super::super::origin::Origins;
 use super::Failure;
 
 const STDIN: &str = "stdin";
@@ -17,14 +23,42 @@ pub(super) struct Input {
     pub(super) texts: Vec<(PathBuf, String)>,
     pub(super) updates: Vec<Update>,
     pub(super) problems: Vec<InputProblem>,
+    /// The datastore; `None` for manifests.
+    pub(super) datastore: Option<String>,
+    /// Versions of the objects in the datastore.
+    versions: BTreeMap<Key, Arc<str>>,
 }
 
 impl Input {
-    pub(super) fn read(paths: &[PathBuf], access: DirAccess) -> Result<Self, Failure> {
+    fn empty() -> Self {
         // IPAM blocks are parsed as for agents that calculate routes.
         let blocks = BlockSource::IpamBlocks;
         let options = Options { block_source: blocks, lints: true, ..settings::manifests(&Config::default()) };
-        let mut input = Self { options, texts: Vec::new(), updates: Vec::new(), problems: Vec::new() };
+        let (updates, problems) = (Vec::new(), Vec::new());
+        Self { options, texts: Vec::new(), updates, problems, datastore: None, versions: BTreeMap::new() }
+    }
+
+    pub(super) fn of_datastore(cluster: &ClusterArgs) -> Result<Self, Failure> {
+        if !cluster.datastore.is_read_here() {
+            let why =
+                "objects are validated in etcd, Kubernetes and manifests; servers for agents have valid ones only";
+            return Err(Failure::usage(why));
+        }
+        let empty = Self::empty();
+        let read = cluster.read_everything(&Sources::default(), empty.options.clone(), true)?;
+        let Everything { updates, problems, versions, .. } = read;
+        Ok(Self { updates, problems, versions, datastore: Some(cluster.datastore.place()), ..empty })
+    }
+
+    pub(super) fn origins(&self) -> Origins {
+        match self.datastore {
+            None => Origins::of_texts(self.texts.clone(), &self.options),
+            Some(_) => Origins::of_versions(self.versions.clone()),
+        }
+    }
+
+    pub(super) fn read(paths: &[PathBuf], access: DirAccess) -> Result<Self, Failure> {
+        let mut input = Self::empty();
         for path in paths {
             let (texts, problems) = (input.texts.len(), input.problems.len());
             if path.as_os_str() == "-" {

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use tortie_datastore::{Fallback, InputProblem};
-use tortie_resources::{FieldProblem, Severity};
+use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::super::origin::Origin;
 
@@ -119,15 +119,17 @@ impl From<tortie_resources::Lint> for Lint {
     }
 }
 
-/// Returns `None` for an object that is in no file: the substitute for an invalid policy, or a
-/// built-in object.
+/// Returns `None` for an object that is neither in a file nor in the datastore: the substitute for
+/// an invalid policy, or a built-in object.
 pub(super) fn warn(
     lint: Lint,
     subject: String,
     origin: Option<Origin<'_>>,
     text: String,
 ) -> Option<(Lint, InputProblem)> {
-    let Origin::InFile { file, position } = origin? else { return None };
+    let origin = origin?;
+    let position = if let Origin::InFile { position, .. } = origin { position } else { Position::default() };
     let problem = FieldProblem::new(Severity::Warning, position, "", text);
-    Some((lint, InputProblem::new(subject, problem, Fallback::NotNeeded).in_file(file)))
+    let problem = InputProblem::new(subject, problem, Fallback::NotNeeded);
+    Some((lint, if let Origin::InFile { file, .. } = origin { problem.in_file(file) } else { problem }))
 }

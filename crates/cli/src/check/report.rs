@@ -20,7 +20,7 @@ fn counts(found: &[ReportedProblem], input: &Input) -> String {
     let count = |severity| found.iter().filter(|found| found.severity == severity).count();
     let named = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let files = named(input.texts.len(), "file");
+    let files = input.datastore.clone().unwrap_or_else(|| named(input.texts.len(), "file"));
     match (errors, warnings) {
         (0, 0) => format!("no problems in {files}\n"),
         (0, _) => format!("{} in {files}\n", named(warnings, "warning")),

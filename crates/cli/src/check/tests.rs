@@ -20,7 +20,9 @@ fn output_of(manifest: &str, allowed: &[Lint]) -> String {
 fn args(path: PathBuf, strict: bool) -> Args {
     Args {
         paths: vec![path],
-        reach: ReachArgs::default(),
+        datastore: None,
+        timeout: 1,
+        access: AccessArgs::default(),
         strict,
         allow: Vec::new(),
         output: Output::Text,

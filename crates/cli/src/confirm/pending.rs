@@ -5,7 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
-use tortie_datastore::store::pending::{Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, confirm};
+use tortie_datastore::store::pending::{
+    Attended, ConfirmError, Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, Watcher, WatcherKind,
+    cancel, confirm,
+};
 use tortie_datastore::store::timestamp;
 
 use crate::Failure;
@@ -14,28 +17,56 @@ use tortie_datastore::pending_change::{Until, now, watch};
 
 /// Longest wait for another process that is working on the change.
 const PATIENCE: Duration = Duration::from_secs(10);
+const UNATTENDED: &str = "no running process rolls it back; `tortie confirm --rollback` does";
 
-pub(super) enum ConfirmedChange {
-    Now(Box<PendingChange>),
-    Before(Box<PendingChange>),
+/// A stored change, and the processes that work on it.
+pub(super) struct Attendance {
+    pub(super) change: PendingChange,
+    watchers: Vec<Watcher>,
+    /// Whether a process is writing it or rolling it back at this moment.
+    is_busy: bool,
 }
 
-/// Returns the change that waits, or the last one with its outcome; `None` if there never was any.
-pub(super) fn load(state: &Path) -> Result<Option<PendingChange>, Failure> {
-    match FileJournal::find(state).map_err(Failure::failed)? {
-        Some(journal) => journal.load().map_err(Failure::failed),
-        None => Ok(None),
+impl Attendance {
+    pub(super) fn settled(change: PendingChange) -> Self {
+        Self { change, watchers: Vec::new(), is_busy: false }
     }
 }
 
-pub(super) fn keep(state: &Path) -> Result<Option<ConfirmedChange>, Failure> {
+/// Returns the change that waits, or the last one with its outcome; `None` if there never was any.
+pub(super) fn load(state: &Path) -> Result<Option<Attendance>, Failure> {
+    let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
+    let Some(change) = journal.load().map_err(Failure::failed)? else { return Ok(None) };
+    let may_be_busy = matches!(change.phase, Phase::Applying | Phase::RollingBack { .. });
+    let is_busy = may_be_busy && journal.try_lock().map_err(Failure::failed)?.is_none();
+    let watchers = journal.watchers().map_err(Failure::failed)?;
+    Ok(Some(Attendance { change, watchers, is_busy }))
+}
+
+/// Confirms the change. Returns it, and whether it was not confirmed before.
+pub(super) fn keep(state: &Path) -> Result<Option<(Attendance, bool)>, Failure> {
     let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
     let _lock = lock(&journal)?;
-    Ok(match confirm(&journal, &now()).map_err(Failure::failed)? {
-        Confirmed::Now(change) => Some(ConfirmedChange::Now(change)),
-        Confirmed::Before(change) => Some(ConfirmedChange::Before(change)),
-        _ => None,
-    })
+    match confirm(&journal, &now()) {
+        Ok(Confirmed::Now(change)) => Ok(Some((Attendance::settled(*change), true))),
+        Ok(Confirmed::Before(change)) => Ok(Some((Attendance::settled(*change), false))),
+        Ok(_) => Ok(None),
+        Err(ConfirmError::RollingBack(why)) if journal.watchers().map_err(Failure::failed)?.is_empty() => {
+            Err(Failure::failed(format!("the change cannot be confirmed any more: {why}; {UNATTENDED}")))
+        }
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+/// Rolls the open change back now; `None` if there is none.
+pub(super) fn roll_back(state: &Path) -> Result<Option<Attendance>, Failure> {
+    let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
+    let _lock = lock(&journal)?;
+    match cancel(&journal, &open_again, &now()).map_err(Failure::failed)? {
+        Attended::RolledBack(change) => Ok(Some(Attendance::settled(*change))),
+        Attended::Retry { why } => Err(Failure::failed_at("the change cannot be rolled back")(why)),
+        _ => Ok(None),
+    }
 }
 
 fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
@@ -56,6 +87,8 @@ pub(super) fn guard(state: &Path) -> Result<(), Failure> {
     // This process must survive the end of the terminal or the connection.
     rustix::process::setsid().map_err(|error| Failure::io("a new session")(error.into()))?;
     std::env::set_current_dir("/").map_err(Failure::io("/"))?;
+    let journal = FileJournal::open(state).map_err(Failure::failed)?;
+    let _registered = journal.register(WatcherKind::Guard).map_err(Failure::failed)?;
     let mut stdout = io::stdout();
     stdout.write_all(READY.as_bytes()).and_then(|()| stdout.flush()).map_err(Failure::io("standard output"))?;
     watch(state, Until::Settled, &open_again);
@@ -66,7 +99,7 @@ fn time(ms: u64) -> String {
     timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
 }
 
-pub(super) fn whole(change: &PendingChange) -> Value {
+pub(super) fn whole(Attendance { change, watchers, .. }: &Attendance) -> Value {
     let resources: Vec<Value> = change
         .writes
         .iter()
@@ -84,7 +117,18 @@ pub(super) fn whole(change: &PendingChange) -> Value {
         whole.insert("by".into(), json!(change.by));
         whole.insert("began".into(), json!(time(change.began_ms)));
         if change.phase == Phase::Waiting {
-            whole.insert("seconds_left".into(), json!(change.remaining_ms(&now()).div_ceil(1_000)));
+            let left = change.remaining_ms(&now()).div_ceil(1_000);
+            whole.insert("seconds_left".into(), json!(left));
+            if left == 0 {
+                whole.insert("overdue_since".into(), json!(time(change.deadline.wall_ms)));
+            }
+        }
+        if change.is_open() {
+            let watchers = watchers.iter().map(|watcher| {
+                let is_agent = watcher.kind == WatcherKind::Agent;
+                json!({ "process": watcher.pid, "kind": if is_agent { "agent" } else { "guard" } })
+            });
+            whole.insert("rolled_back_by".into(), watchers.collect());
         }
         whole.insert("resources".into(), json!(resources));
     }
@@ -92,20 +136,30 @@ pub(super) fn whole(change: &PendingChange) -> Value {
 }
 
 /// Writing to a string cannot fail.
-pub(super) fn text(change: &PendingChange) -> String {
+pub(super) fn text(Attendance { change, watchers, is_busy }: &Attendance) -> String {
     let state = match &change.phase {
-        Phase::Applying => "is being made".to_owned(),
-        Phase::Waiting => {
-            format!("is rolled back in {} s unless it is confirmed", change.remaining_ms(&now()).div_ceil(1_000))
-        }
+        Phase::Applying if *is_busy => "is being made".to_owned(),
+        Phase::Applying => "was interrupted, and may be in effect in part".to_owned(),
+        Phase::Waiting => match change.remaining_ms(&now()).div_ceil(1_000) {
+            0 => format!("is overdue since {}", time(change.deadline.wall_ms)),
+            left if watchers.is_empty() => format!("can be confirmed for {left} s more"),
+            left => format!("is rolled back in {left} s unless it is confirmed"),
+        },
         Phase::Confirmed { at_ms } => format!("is confirmed since {}", time(*at_ms)),
-        Phase::RollingBack { why } => format!("is being rolled back: {why}"),
+        Phase::RollingBack { why } if *is_busy || !watchers.is_empty() => format!("is being rolled back: {why}"),
+        Phase::RollingBack { why } => format!("is not rolled back entirely: {why}"),
         Phase::RolledBack { at_ms, why, .. } => format!("was rolled back at {}: {why}", time(*at_ms)),
     };
     let mut out = format!("the change by {} of {} {state}\n", change.by, time(change.began_ms));
     for write in &change.writes {
         let _ = writeln!(out, "  {}", write.key());
     }
+    let names: Vec<String> = watchers.iter().map(ToString::to_string).collect();
+    let _ = match (change.is_open(), names.is_empty()) {
+        (true, false) => writeln!(out, "rolled back by {}", names.join(", ")),
+        (true, true) if !is_busy => writeln!(out, "{UNATTENDED}"),
+        _ => Ok(()),
+    };
     if let Phase::RolledBack { kept, .. } = &change.phase {
         for kept in kept {
             let _ = writeln!(out, "not rolled back: {}: {}", kept.resource, kept.why);

@@ -27,9 +27,9 @@ fn etcd_is_found_as_calicos_programs_find_it() {
     assert_eq!((config.ca_file, config.key_file), (Some("/ca".into()), Some("/key".into())));
     let config = etcd(&[("etcdendpoints", "http://c:1")], &[("ETCD_ENDPOINTS", "http://d:1")], None).unwrap();
     assert_eq!((&*config.endpoints, config.ca_file), (&["c:1".to_owned()][..], None));
+    assert_eq!(etcd(&[], &[], None).unwrap().endpoints, ["127.0.0.1:2379"]);
     for (parameters, url, error) in [
-        (&[][..], None, "ETCD_ENDPOINTS"),
-        (&[("etcdendpoints", "https://a:1")], None, "ETCD_CA_CERT_FILE"),
+        (&[("etcdendpoints", "https://a:1")][..], None, "ETCD_CA_CERT_FILE"),
         (&files[1..2], Some("etcd://a:1"), "must be given together"),
     ] {
         let refused = etcd(parameters, &[], url).unwrap_err();
@@ -63,7 +63,7 @@ fn felix_is_asked_before_calico_and_calico_before_the_rest() {
     let config = etcd(&[("etcdkeyfile", "/felix-key")], &variables).unwrap();
     assert_eq!(config.endpoints, ["b:1"]);
     assert_eq!((config.cert_file, config.key_file), (Some("/calico-cert".into()), Some("/felix-key".into())));
-    assert_eq!(config.user, Some(("me".into(), "from a file".to_owned().into())));
+    assert_eq!(config.user, Some(("me".into(), tortie_datastore::store::etcd::Password::file(password))));
     let address = [("etcdaddr", "c:1"), ("etcdscheme", "https")];
     assert_eq!(etcd(&address, &variables).unwrap().endpoints, ["c:1"]);
     assert!(etcd(&address, &[]).unwrap_err().contains("ETCD_CA_CERT_FILE"));

@@ -36,6 +36,7 @@ fn every_form() {
     for text in [
         "file:a",
         "etcd:",
+        "etcd://",
         "etcd://a:1,[::1]:2/prefix",
         "kubernetes:",
         "kubernetes:/root/.kube/config",
@@ -50,7 +51,6 @@ fn every_form() {
     assert_eq!(usual, Ok("typha://typha-1:5473,[::1]:5473,10.0.0.1:5474".into()));
     for text in [
         "etcd:a:1",
-        "etcd://",
         "kubernetes://a",
         "fanout:",
         "fanout://a",

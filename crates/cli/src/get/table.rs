@@ -3,6 +3,16 @@ use tortie_resources::stored::ResourceKind;
 
 use super::super::columns::aligned;
 
+/// Columns and lines of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) is_wide: bool,
+    pub(super) has_labels: bool,
+    pub(super) has_titles: bool,
+    /// Whether names begin with the kind, as there are several tables.
+    pub(super) names_kinds: bool,
+}
+
 fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         ResourceKind::NetworkPolicy
@@ -36,6 +46,9 @@ fn columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
             ("DATASTOREREADY", "/spec/datastoreReady"),
         ],
         ResourceKind::Profile => &[("LABELS", "/spec/labelsToApply")],
+        ResourceKind::IpamConfiguration => {
+            &[("STRICTAFFINITY", "/spec/strictAffinity"), ("AUTOALLOCATEBLOCKS", "/spec/autoAllocateBlocks")]
+        }
         ResourceKind::BgpPeer => &[("PEERIP", "/spec/peerIP"), ("NODE", "/spec/node"), ("ASN", "/spec/asNumber")],
         _ => &[],
     }
@@ -70,19 +83,27 @@ fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, is_wide: bool) -> String {
+pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, layout: Layout) -> String {
     let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
-    if is_wide {
+    if layout.is_wide {
         columns.extend(wide_columns(kind));
-        columns.extend([("CREATED", "/metadata/creationTimestamp"), ("LABELS", "/metadata/labels")]);
+        columns.push(("CREATED", "/metadata/creationTimestamp"));
+    }
+    if layout.is_wide || layout.has_labels {
+        columns.push(("LABELS", "/metadata/labels"));
     }
     columns.insert(0, ("NAME", "/metadata/name"));
     if kind.is_namespaced() {
         columns.insert(0, ("NAMESPACE", "/metadata/namespace"));
     }
-    let mut rows: Vec<Vec<String>> = vec![columns.iter().map(|(title, _)| (*title).to_owned()).collect()];
+    let titles = || columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let mut rows: Vec<Vec<String>> = layout.has_titles.then(titles).into_iter().collect();
     for object in objects {
         rows.push(columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
+        let name = columns.iter().position(|(title, _)| *title == "NAME").filter(|_| layout.names_kinds);
+        if let Some(name) = name.and_then(|place| rows.last_mut()?.get_mut(place)) {
+            name.insert_str(0, &format!("{}/", kind.qualified()));
+        }
     }
     aligned(&rows)
 }
@@ -103,35 +124,4 @@ fn cell(title: &str, value: Option<&Value>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn lines_are_aligned() {
-        let policies = [
-            json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"order": 10.0, "selector": "all()"}}),
-            json!({"metadata": {"name": "a", "namespace": "x"}, "spec": {"tier": "platform"}}),
-        ];
-        assert_eq!(
-            table(ResourceKind::NetworkPolicy, policies.iter(), false),
-            "NAMESPACE   NAME   TIER       ORDER   SELECTOR\n\
-             shop        web    default    10      all()\n\
-             x           a      platform\n"
-        );
-        let set = [json!({"metadata": {"name": "a"}, "spec": {"nets": ["10.0.0.0/8", "::/0"]}})];
-        assert_eq!(table(ResourceKind::GlobalNetworkSet, set.iter(), false), "NAME   NETS\na      10.0.0.0/8,::/0\n");
-    }
-    #[test]
-    fn wide_tables_have_more_columns() {
-        let pool =
-            [json!({"metadata": {"name": "pods", "creationTimestamp": "2025-01-02T03:04:05Z", "labels": {"a": "b"}},
-            "spec": {"cidr": "10.0.0.0/16", "ipipMode": "Always", "natOutgoing": true, "blockSize": 26}})];
-        assert_eq!(
-            table(ResourceKind::IpPool, pool.iter(), true),
-            "NAME   CIDR          SELECTOR   IPIPMODE   VXLANMODE   NAT    DISABLED   BLOCKSIZE   CREATED                LABELS\n\
-             pods   10.0.0.0/16              Always                 true              26          2025-01-02T03:04:05Z   a=b\n"
-        );
-    }
-}
+mod tests;

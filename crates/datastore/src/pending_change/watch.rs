@@ -9,7 +9,7 @@ use std::time::Duration;
 use tortie_model::with_causes;
 
 use crate::journal::JournalError;
-use crate::store::pending::{Attended, FileJournal, Opener, PendingChange, Phase, attend};
+use crate::store::pending::{Attended, FileJournal, Opener, PendingChange, Phase, WatcherKind, attend};
 
 /// Interval between checks for a change or a confirmation.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,20 +31,28 @@ pub enum Until {
 type Stamp = (u64, i64, i64);
 
 /// Watches for a change below a state directory, and rolls it back when its deadline has passed.
-/// Several programs may do so at the same time. `open` opens a change's datastore.
+/// Several programs may do so at the same time. `open` opens a change's datastore. With
+/// [`Until::End`] this process is registered as an agent while a change is open; a guard registers
+/// itself.
 pub fn watch(state: &Path, until: Until, open: &Opener<'_>) {
     let mut last_notice = None;
     let mut failures = 0;
     let mut settled: Option<Stamp> = None;
+    let mut registered = None;
     loop {
-        let pause = match attend_once(state, open, settled) {
+        let pause = match attend_once(state, open, settled, |journal| {
+            if until == Until::End && registered.is_none() {
+                // A rollback is more important than a list of the processes that do it.
+                registered = journal.register(WatcherKind::Agent).ok();
+            }
+        }) {
             Ok(AttendOutcome::Locked) => LOCK_PAUSE,
             Ok(AttendOutcome::Nothing(stamp)) => {
                 if until == Until::Settled {
                     return;
                 }
                 (settled, failures) = (stamp, 0);
-                last_notice = None;
+                (last_notice, registered) = (None, None);
                 PAUSE
             }
             Ok(AttendOutcome::Waits(left)) => {
@@ -83,12 +91,19 @@ enum AttendOutcome {
     Failed(String),
 }
 
-fn attend_once(state: &Path, open: &Opener<'_>, settled: Option<Stamp>) -> Result<AttendOutcome, JournalError> {
+/// Calls `found` before a change that may be open.
+fn attend_once(
+    state: &Path,
+    open: &Opener<'_>,
+    settled: Option<Stamp>,
+    found: impl FnOnce(&FileJournal),
+) -> Result<AttendOutcome, JournalError> {
     let Some(journal) = FileJournal::find(state)? else { return Ok(AttendOutcome::Nothing(None)) };
     let stamp = fs::symlink_metadata(journal.path()).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
     if stamp.is_none() || stamp == settled {
         return Ok(AttendOutcome::Nothing(stamp));
     }
+    found(&journal);
     let Some(_lock) = journal.try_lock()? else { return Ok(AttendOutcome::Locked) };
     Ok(match attend(&journal, open, &super::now())? {
         Attended::Waits { ms } => AttendOutcome::Waits(Duration::from_millis(ms)),

@@ -46,12 +46,14 @@
 mod change;
 mod journal;
 mod steps;
+mod watcher;
 
 pub use change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
 pub use journal::{FileJournal, Journal, Locked, MemoryJournal};
 pub use steps::{
-    Attended, CarryOutError, ConfirmError, Confirmed, Opener, StepError, attend, begin, carry_out, confirm,
+    Attended, CarryOutError, ConfirmError, Confirmed, Opener, StepError, attend, begin, cancel, carry_out, confirm,
 };
+pub use watcher::{Registered, Watcher, WatcherKind};
 
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,7 @@ const STAGED: Revision = Revision(i64::MAX);
 pub struct StagedStore<'s> {
     store: &'s dyn ResourceStore,
     staged: Mutex<Staged>,
+    deletes_unreadable: bool,
 }
 
 /// Staged change of one resource.
@@ -65,7 +66,14 @@ impl<'s> StagedStore<'s> {
     /// Returns a store over this one, with nothing staged.
     #[must_use]
     pub fn new(store: &'s dyn ResourceStore) -> Self {
-        Self { store, staged: Mutex::default() }
+        Self { store, staged: Mutex::default(), deletes_unreadable: false }
+    }
+
+    /// Returns a store that only checks writes which are made afterwards: like its own store, it
+    /// deletes resources that cannot be read. They are not among [`StagedStore::into_writes`].
+    #[must_use]
+    pub fn checking(store: &'s dyn ResourceStore) -> Self {
+        Self { deletes_unreadable: true, ..Self::new(store) }
     }
 
     /// Returns the changes, one for each resource, in the order in which they were first written.
@@ -228,9 +236,12 @@ impl ResourceStore for StagedStore<'_> {
     }
 
     fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
-        match version {
-            Some(version) => self.expect(key, version)?,
-            None => drop(self.get(key)?),
+        match self.get(key) {
+            Err(StoreError::Unreadable { .. }) if self.deletes_unreadable => return Ok(()),
+            there => drop(there?),
+        }
+        if let Some(version) = version {
+            self.expect(key, version)?;
         }
         self.stage(key, None)
     }

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Port of clients of etcd, if a URL names none.
+const PORT: u16 = 2379;
+
 /// Address and credentials of an etcd cluster. [`FromStr`] reads
-/// `etcd://HOST:PORT,HOST:PORT/PREFIX`.
+/// `etcd://HOST:PORT,HOST:PORT/PREFIX`. The default port is 2379, and the default host `127.0.0.1`.
 ///
 /// ```
 /// use tortie_datastore::store::etcd::EtcdConfig;
@@ -70,18 +73,27 @@ impl Default for EtcdPace {
 }
 
 /// A secret that `Debug` does not show.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Password(String);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub(super) Secret);
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Secret {
+    Text(String),
+    File(PathBuf),
+}
 
 impl Password {
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
+    /// Returns the password in a file, without line ends after it. The file is read for each
+    /// connection.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self(Secret::File(path.into()))
     }
 }
 
 impl From<String> for Password {
     fn from(password: String) -> Self {
-        Self(password)
+        Self(Secret::Text(password))
     }
 }
 
@@ -96,10 +108,10 @@ impl fmt::Debug for Password {
 #[non_exhaustive]
 pub enum EtcdConfigError {
     /// It does not begin with `etcd://`.
-    #[error("must be etcd://HOST:PORT,HOST:PORT")]
+    #[error("must be etcd://HOST[:PORT],HOST[:PORT]")]
     Scheme,
     /// A member is not given as host and port.
-    #[error("`{0}` is not HOST:PORT")]
+    #[error("`{0}` is not HOST or HOST:PORT")]
     Endpoint(String),
     /// The URL contains a user or password, where other users would see it.
     #[error("user and password do not belong into the URL, where others can see them")]
@@ -121,7 +133,8 @@ impl FromStr for EtcdConfig {
         if members.contains('@') {
             return Err(EtcdConfigError::Credentials);
         }
-        let endpoints: Vec<String> = members.split(',').map(str::to_owned).collect();
+        let members = if members.is_empty() { "127.0.0.1" } else { members };
+        let endpoints: Vec<String> = members.split(',').map(with_port).collect();
         if let Some(bad) = endpoints.iter().find(|endpoint| !is_host_and_port(endpoint)) {
             return Err(EtcdConfigError::Endpoint(bad.clone()));
         }
@@ -129,6 +142,11 @@ impl FromStr for EtcdConfig {
         let key_prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         Ok(Self { endpoints, key_prefix, ..Self::default() })
     }
+}
+
+fn with_port(member: &str) -> String {
+    let is_host = !member.is_empty() && (!member.contains(':') || member.ends_with(']'));
+    if is_host { format!("{member}:{PORT}") } else { member.to_owned() }
 }
 
 fn is_host_and_port(text: &str) -> bool {
@@ -176,11 +194,14 @@ mod tests {
         assert_eq!(config.check(), Ok(()));
         let plain: EtcdConfig = "etcd://a:1".parse().expect("a URL");
         assert_eq!(plain.key_prefix, "");
+        for (url, endpoints) in [("etcd://", "127.0.0.1:2379"), ("etcd://a,[::1],b:1", "a:2379,[::1]:2379,b:1")] {
+            assert_eq!(url.parse::<EtcdConfig>().expect("a URL").endpoints.join(","), endpoints);
+        }
         for (url, error) in [
             ("http://a:1", EtcdConfigError::Scheme),
             ("etcd:a:1", EtcdConfigError::Scheme),
-            ("etcd://", EtcdConfigError::Endpoint(String::new())),
-            ("etcd://a", EtcdConfigError::Endpoint("a".into())),
+            ("etcd://[a]", EtcdConfigError::Endpoint("[a]:2379".into())),
+            ("etcd://:1", EtcdConfigError::Endpoint(":1".into())),
             ("etcd://a:0", EtcdConfigError::Endpoint("a:0".into())),
             ("etcd://a:1,,b:1", EtcdConfigError::Endpoint(String::new())),
             ("etcd://::1:2379", EtcdConfigError::Endpoint("::1:2379".into())),

@@ -1,16 +1,19 @@
 //! Connections to one member at a time.
 
+use std::error::Error as _;
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, GetOptions, Identity, ResponseHeader, TlsOptions};
-use tortie_model::Cause;
+use tortie_model::{Cause, with_causes};
 
 use super::EtcdConfig;
+use super::config::{Password, Secret};
+use crate::tls_reason::tls_reason;
 
-/// Size limit of a certificate file in bytes.
-const MAX_PEM: u64 = 1 << 20;
+/// Size limit of a file with credentials in bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Codes of gRPC (`google.golang.org/grpc/codes`).
 mod code {
@@ -52,8 +55,12 @@ impl From<etcd_client::Error> for Failure {
             | code::PERMISSION_DENIED
             | code::FAILED_PRECONDITION
             | code::UNAUTHENTICATED => Self::Refused(message.into()),
-            _ if message.is_empty() => Self::Lost(Cause::new(status)),
-            _ => Self::Lost(message.into()),
+            _ => Self::Lost(match status.source() {
+                // The message of all failures of a connection is `transport error`.
+                Some(cause) => with_causes(cause).into(),
+                None if message.is_empty() => Cause::new(status),
+                None => message.into(),
+            }),
         }
     }
 }
@@ -96,7 +103,8 @@ pub struct Head {
 }
 
 /// Connects to the `turn`-th endpoint, modulo their number, and checks that the cluster has a
-/// leader. Certificates are read again. The head is unknown if the user lacks read permission.
+/// leader. Files with credentials are read again. The head is unknown if the user lacks read
+/// permission.
 ///
 /// # Errors
 /// [`Failure`], naming the endpoint.
@@ -116,10 +124,10 @@ pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option
         url = format!("https://{endpoint}");
     }
     if let Some((user, password)) = &config.user {
-        options = options.with_user(user, password.reveal());
+        options = options.with_user(user, reveal(password)?);
     }
     let named = |failure: Failure| match failure {
-        Failure::Lost(cause) => Failure::Lost(located(endpoint, cause)),
+        Failure::Lost(cause) => Failure::Lost(located(place(config, endpoint, &cause), cause)),
         Failure::Refused(cause) => Failure::Refused(located(endpoint, cause)),
         other => other,
     };
@@ -137,6 +145,24 @@ pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option
     }
 }
 
+/// Returns the endpoint, with the reason if it is TLS.
+fn place(config: &EtcdConfig, endpoint: &str, cause: &Cause) -> String {
+    let authority = config.ca_file.as_deref().unwrap_or(Path::new("")).display();
+    let error = with_causes(cause);
+    // The client loses the alert that a server sends before it closes the connection.
+    let missing = match (&config.ca_file, &config.cert_file) {
+        (None, _) => Some("CA certificates, if the server expects TLS"),
+        (Some(_), None) => Some("a client certificate, if the server requires one"),
+        _ => None,
+    };
+    let missing = missing.filter(|_| error.contains("broken pipe") || error.contains("connection reset"));
+    let reason = tls_reason(&error, &format!("an authority in {authority}"));
+    match reason.or_else(|| missing.map(|missing| format!("closed by the server; this may need {missing}"))) {
+        Some(reason) => format!("{endpoint}: {reason}"),
+        None => endpoint.to_owned(),
+    }
+}
+
 fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
     let Some(ca) = &config.ca_file else { return Ok(None) };
     let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
@@ -146,12 +172,22 @@ fn tls(config: &EtcdConfig) -> Result<Option<TlsOptions>, Failure> {
     Ok(Some(tls))
 }
 
-/// Reads a file. A failure counts as temporary, because other programs renew certificates.
+fn reveal(password: &Password) -> Result<String, Failure> {
+    let file = match &password.0 {
+        Secret::Text(password) => return Ok(password.clone()),
+        Secret::File(file) => file,
+    };
+    let text = String::from_utf8(read(file)?);
+    let text = text.map_err(|_| Failure::Lost(located(file.display().to_string(), "is not UTF-8 text".into())))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Reads a file. A failure counts as temporary, because other programs renew credentials.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let lost = |cause| Failure::Lost(located(path.display().to_string(), cause));
     let metadata = std::fs::metadata(path).map_err(|error| lost(Cause::new(error)))?;
-    if metadata.len() > MAX_PEM {
-        return Err(lost("is too large for a certificate".into()));
+    if metadata.len() > MAX_FILE {
+        return Err(lost(format!("is larger than {MAX_FILE} bytes").into()));
     }
     std::fs::read(path).map_err(|error| lost(Cause::new(error)))
 }

@@ -140,13 +140,19 @@ impl EtcdStore {
             let client = self.client().await?;
             call(client).await
         });
-        result.map_err(|failure| match failure {
-            Failure::Refused(cause) => StoreError::Refused(cause),
-            other => {
-                let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-                connection.client = None;
-                connection.turn += 1;
-                StoreError::Unavailable(Cause::new(other))
+        result.map_err(|failure| {
+            let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            match failure {
+                Failure::Refused(cause) => {
+                    // The password may have been replaced, which makes the client's token invalid.
+                    connection.client.take_if(|_| self.config.user.is_some());
+                    StoreError::Refused(cause)
+                }
+                other => {
+                    connection.client = None;
+                    connection.turn += 1;
+                    StoreError::Unavailable(Cause::new(other))
+                }
             }
         })
     }

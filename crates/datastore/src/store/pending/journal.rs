@@ -40,7 +40,7 @@ pub trait Journal {
 /// ```
 #[derive(Clone, Debug)]
 pub struct FileJournal {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// Holds the lock until it is dropped. The kernel releases the lock of a killed program.

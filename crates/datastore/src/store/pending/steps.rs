@@ -159,13 +159,36 @@ pub fn attend(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<
             "it was not confirmed in time".to_owned()
         }
     };
-    begin_roll_back(journal, &mut change, &why);
+    Ok(roll_back_or_retry(journal, open, change, &why, now))
+}
+
+/// Rolls the stored change back now, whether its deadline has passed or not. Returns
+/// [`Attended::Nothing`] if no change is open.
+///
+/// # Errors
+/// [`JournalError`]: it is unknown whether there is a change.
+pub fn cancel(journal: &dyn Journal, open: &Opener<'_>, now: &Moment) -> Result<Attended, JournalError> {
+    let Some(change) = journal.load()?.filter(PendingChange::is_open) else { return Ok(Attended::Nothing) };
+    let why = match &change.phase {
+        Phase::RollingBack { why } => why.clone(),
+        _ => "an operator requested it".to_owned(),
+    };
+    Ok(roll_back_or_retry(journal, open, change, &why, now))
+}
+
+fn roll_back_or_retry(
+    journal: &dyn Journal,
+    open: &Opener<'_>,
+    mut change: PendingChange,
+    why: &str,
+    now: &Moment,
+) -> Attended {
+    begin_roll_back(journal, &mut change, why);
     let opened = open(&change).map_err(StepError::Open);
-    let rolled_back = opened.and_then(|store| roll_back(journal, &*store, change, &why, now));
-    Ok(match rolled_back {
+    match opened.and_then(|store| roll_back(journal, &*store, change, why, now)) {
         Ok(change) => Attended::RolledBack(Box::new(change)),
         Err(error) => Attended::Retry { why: with_causes(&error) },
-    })
+    }
 }
 
 /// Marks the change as being rolled back: it cannot be confirmed any more, even while its datastore

@@ -1,0 +1,121 @@
+use tortie_datastore::store::apply::{apply, create};
+use tortie_datastore::store::{Fault, Listing, MemoryStore, StoredResource, Verb};
+use tortie_resources::stored::{ResourceKind, Revision};
+
+use super::*;
+
+type Writer = fn(&dyn ResourceStore, &ResourceKey, &Value) -> Result<Option<&'static str>, ApplyError>;
+
+fn sets(names: &[&str], write: Writer) -> Vec<PendingWrite<'static>> {
+    let pending = |name: &&str| {
+        let key = ResourceKey::new(ResourceKind::GlobalNetworkSet, "", *name).unwrap();
+        let object = json!({"apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkSet", "spec": {}});
+        let write_one = {
+            let key = key.clone();
+            move |store: &dyn ResourceStore| write(store, &key, &object)
+        };
+        PendingWrite { place: "tortie".into(), key, write: Box::new(write_one) }
+    };
+    names.iter().map(pending).collect()
+}
+
+#[test]
+fn an_existing_resource_prevents_all_creations() {
+    let creation: Writer = |store, key, object| create(store, key, object).map(|()| Some("created"));
+    let store = MemoryStore::default();
+    write_now(&store, &sets(&["b"], creation), false, WriteOutput::Json).unwrap();
+    let refused = write_now(&store, &sets(&["a", "b", "c", "c"], creation), true, WriteOutput::Json);
+    assert!(matches!(refused, Err(Failure::Reported(1))));
+    assert_eq!((store.keys().len(), store.writes()), (1, 1));
+}
+
+#[test]
+fn writes_end_at_the_first_failure_and_their_outcomes_are_listed() {
+    let store = MemoryStore::default();
+    let update: Writer = |store, key, object| apply(store, key, object).map(|_| Some("created"));
+    // The check reads each resource three times. Then `a` is read and created, and `b` is read.
+    (0..9 + 2 + 1).for_each(|_| store.fail_next(Fault::None));
+    store.fail_next(Fault::LostAnswer);
+    let refused = write_now(&store, &sets(&["a", "b", "c"], update), false, WriteOutput::Json);
+    assert!(matches!(refused, Err(Failure::Reported(1))));
+    assert_eq!(store.keys().len(), 2, "the third is not tried");
+
+    let key = |name| ResourceKey::new(ResourceKind::Tier, "", name).unwrap();
+    let mut outcome = WriteOutcome { words: vec![(key("a"), "created")], ..WriteOutcome::default() };
+    outcome.failed("tortie", &key("b"), "no".into());
+    outcome.untried = vec![key("c"), key("d")];
+    let account = "tortie: written: Tier/a created\ntortie: failed: Tier/b\ntortie: not tried: Tier/c, Tier/d\n";
+    assert_eq!(outcome.account(), account);
+    assert_eq!(outcome.whole(None)["not_tried"], json!(["Tier/c", "Tier/d"]));
+    outcome.is_unknown = true;
+    outcome.words.clear();
+    assert!(outcome.account().starts_with("tortie: failed, and possibly written: Tier/b\n"));
+    outcome.is_unknown = false;
+    assert_eq!(outcome.account(), "tortie: nothing has been changed\n");
+}
+
+#[test]
+fn times() {
+    for (text, seconds) in [
+        ("60s", 60),
+        ("60", 60),
+        ("5m", 300),
+        ("1h", 3_600),
+        ("168h", 604_800),
+        ("1h30m", 5_400),
+        ("1.5m", 90),
+        ("2min", 120),
+    ] {
+        assert_eq!(window(text), Ok(Duration::from_secs(seconds)), "{text}");
+    }
+    for text in ["", "s", "0s", "-1s", "1.5s", "1h90", "169h", "1d", "99999999999999999999h", "5 m"] {
+        assert!(window(text).is_err(), "{text}");
+    }
+}
+
+/// A datastore behind an admission webhook that has side effects.
+struct WithoutDryRuns(MemoryStore);
+
+impl ResourceStore for WithoutDryRuns {
+    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
+        self.0.get(key)
+    }
+
+    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
+        self.0.list(kind, namespace)
+    }
+
+    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.create(key, object)
+    }
+
+    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
+        self.0.update(key, object, based_on)
+    }
+
+    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        self.0.put(key, object)
+    }
+
+    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
+        self.0.delete(key, version)
+    }
+
+    fn dry_run(&self, _: &ResourceKey, _: Option<&Value>, _: Option<Revision>) -> Result<Option<Value>, StoreError> {
+        Err(StoreError::Refused("admission webhook \"audit\" does not support dry run".into()))
+    }
+
+    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
+        self.0.is_allowed(verb, key)
+    }
+}
+
+#[test]
+fn plain_writes_do_not_depend_on_dry_runs() {
+    let store = WithoutDryRuns(MemoryStore::default());
+    let creation: Writer = |store, key, object| create(store, key, object).map(|()| Some("created"));
+    let tried = try_all(&store, &sets(&["a", "b"], creation), false, WriteOutput::Json);
+    assert!(matches!(tried, Err(Failure::Reported(1))));
+    write_now(&store, &sets(&["a", "b"], creation), false, WriteOutput::Json).unwrap();
+    assert_eq!(store.0.keys().len(), 2);
+}

@@ -1,0 +1,45 @@
+use serde_json::json;
+
+use super::*;
+
+const PLAIN: Layout = Layout { is_wide: false, has_labels: false, has_titles: true, names_kinds: false };
+
+#[test]
+fn lines_are_aligned() {
+    let policies = [
+        json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"order": 10.0, "selector": "all()"}}),
+        json!({"metadata": {"name": "a", "namespace": "x"}, "spec": {"tier": "platform"}}),
+    ];
+    assert_eq!(
+        table(ResourceKind::NetworkPolicy, policies.iter(), PLAIN),
+        "NAMESPACE   NAME   TIER       ORDER   SELECTOR\n\
+         shop        web    default    10      all()\n\
+         x           a      platform\n"
+    );
+    let set = [json!({"metadata": {"name": "a"}, "spec": {"nets": ["10.0.0.0/8", "::/0"]}})];
+    assert_eq!(table(ResourceKind::GlobalNetworkSet, set.iter(), PLAIN), "NAME   NETS\na      10.0.0.0/8,::/0\n");
+}
+
+#[test]
+fn labels_and_kinds_are_shown_and_titles_left_out_on_request() {
+    let tier = [json!({"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"order": 5}})];
+    let layout = Layout { has_labels: true, names_kinds: true, ..PLAIN };
+    assert_eq!(
+        table(ResourceKind::Tier, tier.iter(), layout),
+        "NAME                       ORDER   DEFAULTACTION   LABELS\ntier.projectcalico.org/a   5                       b=c\n"
+    );
+    let layout = Layout { has_titles: false, ..PLAIN };
+    assert_eq!(table(ResourceKind::Tier, tier.iter(), layout), "a   5\n");
+}
+
+#[test]
+fn wide_tables_have_more_columns() {
+    let pool =
+        [json!({"metadata": {"name": "pods", "creationTimestamp": "2025-01-02T03:04:05Z", "labels": {"a": "b"}},
+        "spec": {"cidr": "10.0.0.0/16", "ipipMode": "Always", "natOutgoing": true, "blockSize": 26}})];
+    assert_eq!(
+        table(ResourceKind::IpPool, pool.iter(), Layout { is_wide: true, ..PLAIN }),
+        "NAME   CIDR          SELECTOR   IPIPMODE   VXLANMODE   NAT    DISABLED   BLOCKSIZE   CREATED                LABELS\n\
+         pods   10.0.0.0/16              Always                 true              26          2025-01-02T03:04:05Z   a=b\n"
+    );
+}

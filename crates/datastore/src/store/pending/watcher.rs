@@ -1,0 +1,133 @@
+//! Processes that roll a change back when its deadline has passed.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::path::PathBuf;
+
+use super::FileJournal;
+use crate::journal::{JournalError, at};
+
+/// Kind of a process that rolls changes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WatcherKind {
+    /// A process that the writing command started for this change.
+    Guard,
+    /// An agent, which attends to every change.
+    Agent,
+}
+
+/// A running process that rolls a change back when its deadline has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Watcher {
+    /// Its kind.
+    pub kind: WatcherKind,
+    /// Its process id, in its own namespace of processes.
+    pub pid: u32,
+}
+
+impl fmt::Display for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            WatcherKind::Guard => write!(f, "process {}", self.pid),
+            WatcherKind::Agent => write!(f, "the agent (process {})", self.pid),
+        }
+    }
+}
+
+impl Watcher {
+    fn file_name(self) -> String {
+        let kind = match self.kind {
+            WatcherKind::Guard => "guard",
+            WatcherKind::Agent => "agent",
+        };
+        format!("{kind}-{}", self.pid)
+    }
+
+    fn of_file(name: &str) -> Option<Self> {
+        let (kind, pid) = name.split_once('-')?;
+        let kind = match kind {
+            "guard" => WatcherKind::Guard,
+            "agent" => WatcherKind::Agent,
+            _ => return None,
+        };
+        Some(Self { kind, pid: pid.parse().ok()? })
+    }
+}
+
+/// Registration of this process as a [`Watcher`], until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Registered {
+    path: PathBuf,
+    /// The kernel releases the lock of a killed process.
+    _lock: File,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // A file without a lock stands for no process.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl FileJournal {
+    /// Registers this process as one that rolls changes back.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn register(&self, kind: WatcherKind) -> Result<Registered, JournalError> {
+        let name = Watcher { kind, pid: std::process::id() }.file_name();
+        let draft = self.folder.join(format!("new-{name}"));
+        let path = self.folder.join(name);
+        let file = File::create(&draft).map_err(at(&draft))?;
+        // The file is locked before others can see it, so that none of them takes it for a remnant.
+        file.lock().map_err(at(&draft))?;
+        fs::rename(&draft, &path).map_err(at(&path))?;
+        Ok(Registered { path, _lock: file })
+    }
+
+    /// Returns the running processes that roll changes back, and removes the files of others.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`].
+    pub fn watchers(&self) -> Result<Vec<Watcher>, JournalError> {
+        let mut running = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(at(&self.folder))? {
+            let entry = entry.map_err(at(&self.folder))?;
+            let Some(watcher) = entry.file_name().to_str().and_then(Watcher::of_file) else { continue };
+            let path = entry.path();
+            // The process may end at any time.
+            let Ok(file) = File::open(&path) else { continue };
+            match file.try_lock_shared() {
+                Ok(()) => drop(fs::remove_file(&path)),
+                Err(TryLockError::WouldBlock) => running.push(watcher),
+                Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
+            }
+        }
+        running.sort_unstable();
+        Ok(running)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_are_listed_while_they_hold_their_lock() {
+        let state = tempfile::tempdir().expect("a folder");
+        let journal = FileJournal::open(state.path()).expect("opened");
+        let of_this_process = |kind| Watcher { kind, pid: std::process::id() };
+        let (guard, agent) = (of_this_process(WatcherKind::Guard), of_this_process(WatcherKind::Agent));
+        let registered = journal.register(WatcherKind::Agent).expect("registered");
+        let _other = journal.register(WatcherKind::Guard).expect("registered");
+        // The file of a killed process, and files of the journal.
+        let remnant = journal.folder.join("guard-1");
+        File::create(&remnant).expect("created");
+        let _lock = journal.try_lock().expect("possible").expect("free");
+        assert_eq!(journal.watchers().expect("read"), [guard, agent]);
+        assert!(!remnant.exists());
+        drop(registered);
+        assert_eq!(journal.watchers().expect("read"), [guard]);
+        assert_eq!(agent.to_string(), format!("the agent (process {})", agent.pid));
+    }
+}
