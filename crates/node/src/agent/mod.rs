@@ -186,7 +186,7 @@ impl Agent {
     /// [`AgentError`] if the agent cannot start or go on, such as when the source ends. The kernel
     /// keeps the policy in force.
     pub fn run(self, source: impl Source) -> Result<(), AgentError> {
-        let Self { options, hostname, resolved, handle, inputs: others, embedder, .. } = self;
+        let Self { mut options, hostname, mut resolved, handle, inputs: others, embedder, .. } = self;
         // The state directory, the socket and the kernel belong to an earlier agent until it ends.
         let _lock = match options.dataplane {
             DataplaneKind::InKernel(_) => match NamespaceLock::take(LOCK_PATIENCE, &handle.stop) {
@@ -195,6 +195,10 @@ impl Agent {
             },
             DataplaneKind::Driver(_) => None,
         };
+        if machine::has_bird_routes(resolved.config.netlink_timeout) {
+            options.parameters.set_bird_routes(true);
+            resolved = options.parameters.resolve()?;
+        }
         let embedder = Shared::new(embedder);
         let Watching { events, resend } = watch(source).map_err(AgentError::start("the datastore's thread"))?;
         events.wake_with({

@@ -91,9 +91,7 @@ impl Sessions {
         match self.options.dataplane.clone() {
             DataplaneKind::InKernel(machine) => self.session_in_kernel(number, inputs, &machine),
             DataplaneKind::Driver(program) => {
-                if number == 1 {
-                    self.log_start(&format!("exec:{}", program.display()));
-                }
+                self.log_start(number, &format!("exec:{}", program.display()));
                 let (sender, events) = event_queue(QUEUE, self.handle.inputs.clone());
                 let driver = Driver::new(DriverSetup {
                     program,
@@ -122,9 +120,7 @@ impl Sessions {
         let DataplaneSetup { settings, iptables, drawback, machine } =
             setup::dataplane(&self.resolved, &self.hostname, &runner, previous, machine_options)?;
         self.iptables = iptables.or(self.iptables.take());
-        if number == 1 {
-            self.log_start(&format!("{}, {}", setup::enforcing(&settings), setup::families(&settings)));
-        }
+        self.log_start(number, &format!("{}, {}", setup::enforcing(&settings), setup::families(&settings)));
         let config = &self.resolved.config;
         let (sender, events) = event_queue(QUEUE, wake);
         let send = move |event| sender.send(event);
@@ -163,7 +159,10 @@ impl Sessions {
         Ok(self.enforce(number, inputs, in_kernel, events)?)
     }
 
-    fn log_start(&self, dataplane: &str) {
+    fn log_start(&self, session: u64, dataplane: &str) {
+        if session > 1 {
+            return tracing::info!(session, dataplane, "the engine has restarted");
+        }
         let (version, node, datastore) = (env!("CARGO_PKG_VERSION"), &self.hostname, &self.options.datastore);
         let parameters = setup::parameters(&self.resolved);
         tracing::info!(version, %node, datastore, dataplane, parameters, "starting");

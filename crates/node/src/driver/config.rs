@@ -6,7 +6,7 @@ use tortie_model::Hostname;
 use tortie_model::desired::ConfigSource;
 use tortie_protocol::felix;
 
-use tortie_config::{Raw, Resolved, Sources, source_name};
+use tortie_config::{Notice, Raw, Resolved, Sources, source_name};
 
 const SOURCES: [ConfigSource; 7] = [
     ConfigSource::Default,
@@ -27,6 +27,15 @@ pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname
     for (source, raw) in sources.iter() {
         let raw = felix::RawConfig { source: source_name(source).to_owned(), config: raw.clone() };
         message.source_to_raw_config.insert(source as u32, raw);
+    }
+    // Felix's drivers end at a value that they cannot read.
+    for notice in &resolved.notices {
+        if let Notice::Fallback { name, source, instead, .. } = notice
+            && let Some(raw) = message.source_to_raw_config.get_mut(&(*source as u32))
+        {
+            raw.config.retain(|written, _| !written.eq_ignore_ascii_case(name));
+            raw.config.insert((*name).to_owned(), instead.clone());
+        }
     }
     let internal = message.source_to_raw_config.entry(ConfigSource::InternalOverride as u32).or_insert_with(|| {
         felix::RawConfig { source: source_name(ConfigSource::InternalOverride).to_owned(), config: BTreeMap::new() }

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tortie_config::{ConfigError, Raw, Resolved, Sources};
+use tortie_config::{ConfigError, Raw, Resolved, Sources, settings};
 use tortie_dataplane::StatusChange;
 use tortie_linux::monitor::MonitorEvent;
 use tortie_linux::stop::Stop;
-use tortie_model::desired::DesiredUpdate;
+use tortie_model::desired::{DesiredUpdate, Policy, Profile};
 use tortie_model::{WorkloadEndpointId, with_causes};
 use tortie_protocol::frame::{FrameError, FrameReader, write_frame};
 use tortie_protocol::{ReceiveError, Received, Report, felix};
@@ -138,6 +139,23 @@ pub(crate) fn follow_peer(pipe: impl Read + Send + 'static, events: SyncSender<S
     Ok(())
 }
 
+/// Notes on rules that a proxy enforces their HTTP matches, which the protocol does not say.
+fn leave_http_to_proxy(update: DesiredUpdate) -> DesiredUpdate {
+    match update {
+        DesiredUpdate::Policy(id, policy) => {
+            let Policy { source, selector, inbound, outbound } = Arc::unwrap_or_clone(policy);
+            let (inbound, outbound) = (inbound.with_http_by_proxy(true), outbound.with_http_by_proxy(true));
+            DesiredUpdate::Policy(id, Policy { source, selector, inbound, outbound }.into())
+        }
+        DesiredUpdate::Profile(name, profile) => {
+            let Profile { inbound, outbound } = Arc::unwrap_or_clone(profile);
+            let (inbound, outbound) = (inbound.with_http_by_proxy(true), outbound.with_http_by_proxy(true));
+            DesiredUpdate::Profile(name, Profile { inbound, outbound }.into())
+        }
+        update => update,
+    }
+}
+
 type Message = (Received, Option<felix::WorkloadEndpoint>);
 
 fn next_message(frames: &mut FrameReader<impl Read>) -> Result<Option<Message>, ServeError> {
@@ -246,7 +264,8 @@ where
             }
             _ => {}
         }
-        self.setup.in_kernel.on_update(update);
+        let http_by_proxy = settings::http_by_proxy(&self.setup.resolved.config);
+        self.setup.in_kernel.on_update(if http_by_proxy { leave_http_to_proxy(update) } else { update });
         Ok(None)
     }
 

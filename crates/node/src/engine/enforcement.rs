@@ -121,9 +121,11 @@ pub struct Listing {
 /// Back end that enforces policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EnforcedBy {
-    /// Chains and IP sets.
+    /// iptables chains and IP sets.
     #[default]
-    Chains,
+    Iptables,
+    /// nftables tables.
+    Nftables,
     /// eBPF programs.
     Programs,
     /// Another program, whose state is not known.
@@ -135,7 +137,8 @@ impl EnforcedBy {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Chains => "chains",
+            Self::Iptables => "iptables",
+            Self::Nftables => "nftables",
             Self::Programs => "programs",
             Self::Driver => "driver",
         }
@@ -157,8 +160,6 @@ pub struct EnforcementReport {
     pub listings: Vec<Listing>,
     /// Back end that enforces policy.
     pub by: EnforcedBy,
-    /// Whether nftables tables are programmed instead of iptables.
-    pub by_nftables: bool,
 }
 
 /// An apply that is over.

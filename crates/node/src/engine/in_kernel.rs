@@ -43,7 +43,7 @@ pub struct InKernel<K> {
     batches: observe::LinkBatches,
     outcome: Outcome,
     listings: Vec<Listing>,
-    by_nftables: bool,
+    by: EnforcedBy,
     companions: Companions,
     apply_delay: Duration,
     hang_at: Option<Duration>,
@@ -92,11 +92,14 @@ impl<K: Kernel> InKernel<K> {
             Family::V6 => &config.iptables.programs_v6,
         };
         let listing = |family: &Family| Listing { family: *family, program: programs(*family).save.clone() };
-        let by_nftables = config.nftables.is_some() && config.rules.policy_backend == PolicyBackend::Chains;
-        let listings = match config.rules.policy_backend {
-            PolicyBackend::Chains if by_nftables => Vec::new(),
-            PolicyBackend::Chains => config.families.iter().map(listing).collect(),
-            PolicyBackend::Programs => Vec::new(),
+        let by = match config.rules.policy_backend {
+            PolicyBackend::Programs => EnforcedBy::Programs,
+            PolicyBackend::Chains if config.nftables.is_some() => EnforcedBy::Nftables,
+            PolicyBackend::Chains => EnforcedBy::Iptables,
+        };
+        let listings = match by {
+            EnforcedBy::Iptables => config.families.iter().map(listing).collect(),
+            _ => Vec::new(),
         };
         // Every interface will be reported again.
         metrics.lock().kernel.interfaces.clear();
@@ -119,7 +122,7 @@ impl<K: Kernel> InKernel<K> {
                 obstacle: None,
             },
             listings,
-            by_nftables,
+            by,
             companions: Companions::default(),
             apply_delay: Duration::ZERO,
             hang_at: None,
@@ -440,8 +443,7 @@ impl<K: Kernel + Measured> Enforcement for InKernel<K> {
             last_apply: self.outcome.last_apply,
             workloads: self.dataplane.workload_statuses().map(|(id, status)| (id.clone(), status)).collect(),
             listings: self.listings.clone(),
-            by_nftables: self.by_nftables,
-            by: if self.companions.programs.is_some() { EnforcedBy::Programs } else { EnforcedBy::Chains },
+            by: self.by,
             hosts: self.dataplane.host_statuses().map(|(name, status)| (name.clone(), status)).collect(),
         }
     }

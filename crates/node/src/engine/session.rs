@@ -401,10 +401,11 @@ impl<E: Enforcement> Session<E> {
             DatastoreEvent::Available => self.is_available(),
             DatastoreEvent::Versions(_) => {}
             DatastoreEvent::Unavailable { why, .. } => {
-                if self.input.unavailable.as_ref() != Some(&why) {
+                let before = self.input.unavailable.take();
+                if before.as_ref().is_none_or(|(before, _)| *before != why) {
                     tracing::error!(%why, "the datastore cannot be read; policy stays in force");
                 }
-                self.input.unavailable = Some(why);
+                self.input.unavailable = Some((why, before.map_or_else(Instant::now, |(_, since)| since)));
                 self.health.report(Reporter::CalculationGraph, self.condition());
             }
         }

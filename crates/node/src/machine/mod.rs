@@ -10,9 +10,9 @@ mod mtu_file;
 use std::time::Duration;
 
 use regex::Regex;
-use tortie_dataplane::RouteProtocol;
+use tortie_dataplane::{RouteProtocol, RouteTableIndex};
 use tortie_model::desired::Encapsulation;
-use tortie_model::{Hostname, with_causes};
+use tortie_model::{Family, Hostname, with_causes};
 
 pub use facts::MachineFacts;
 pub use mtu_file::MtuFile;
@@ -145,6 +145,16 @@ impl Machine {
         }
         self.problem = problem;
     }
+}
+
+/// Reports whether BIRD programs routes to other nodes by IP-in-IP. If routes cannot be read, it is
+/// assumed not to.
+pub(crate) fn has_bird_routes(timeout: Duration) -> bool {
+    let routes = Netlink::open(timeout).and_then(|mut netlink| match netlink.device("tunl0")? {
+        Some(device) => netlink.routes_of(Family::V4, RouteTableIndex::MAIN, device.index),
+        None => Ok(Vec::new()),
+    });
+    routes.is_ok_and(|routes| routes.iter().any(|route| route.target.protocol == RouteProtocol::BIRD))
 }
 
 fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> Result<MachineFacts, NetlinkError> {

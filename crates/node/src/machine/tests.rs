@@ -84,3 +84,20 @@ fn a_file_that_must_be_there_is_missed_until_it_can_be_written() {
     assert_eq!(machine.problem(), None);
     assert!(in_the_way.join("mtu").exists());
 }
+
+tortie_lab::kernel_test! {
+    fn only_routes_of_bird_by_tunl0_count() {
+        let namespace = tortie_lab::netns::Namespace::new().unwrap();
+        let found = || namespace.run(|| has_bird_routes(Duration::from_secs(10))).unwrap();
+        assert!(!found(), "no such device");
+        // The name decides: the kernel of a test need not have IP-in-IP.
+        for device in ["tunl0", "eth0"] {
+            namespace.ip([format!("link add {device} type veth peer name {device}-peer")]).unwrap();
+            namespace.ip([format!("link set {device} up")]).unwrap();
+        }
+        namespace.ip(["route add 10.1.0.0/24 dev tunl0 proto 80", "route add 10.2.0.0/24 dev eth0 proto 12"]).unwrap();
+        assert!(!found());
+        namespace.ip(["route add 10.3.0.0/24 dev tunl0 proto 12"]).unwrap();
+        assert!(found());
+    }
+}

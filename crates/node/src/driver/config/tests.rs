@@ -46,6 +46,21 @@ fn a_message_has_all_sources_and_the_effective_values() {
 }
 
 #[test]
+fn a_driver_gets_no_value_that_it_cannot_read() {
+    let mut sources = Sources::default();
+    let mut message_with = |mode: &str| {
+        let global = [("ChainInsertMode".into(), mode.into())].into();
+        sources.set_datastore(&ConfigUpdate { global, ..ConfigUpdate::default() });
+        let message = to_message(&sources, &sources.resolve().unwrap(), &Hostname::new("n1"));
+        let of_source = message.source_to_raw_config[&1].config["ChainInsertMode"].clone();
+        (of_source, message.config.get("ChainInsertMode").cloned())
+    };
+    assert_eq!(message_with("sideways"), ("insert".into(), None));
+    assert_eq!(message_with("append"), ("append".into(), Some("append".into())));
+    assert_eq!(message_with("sideways"), ("append".into(), Some("append".into())));
+}
+
+#[test]
 fn configuration_messages_round_trip() {
     let sources = sources();
     let resolved = sources.resolve().unwrap();

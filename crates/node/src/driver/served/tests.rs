@@ -6,8 +6,8 @@ use tortie_config::settings;
 use tortie_dataplane::LinkEvent;
 use tortie_dataplane::fake::FakeKernel;
 use tortie_iptables::Backend;
-use tortie_model::desired::{ConfigSource, WorkloadEndpointState};
-use tortie_model::{Family, Hostname, WorkloadEndpoint};
+use tortie_model::desired::{ConfigSource, RuleSets, RuleView, Rules, WorkloadEndpointState};
+use tortie_model::{Family, Hostname, Rule, RuleAction, WorkloadEndpoint};
 use tortie_protocol::{encode, encode_config};
 
 use super::*;
@@ -186,4 +186,18 @@ fn it_stops_when_asked_to() {
     bench.stop.set();
     bench.sender.send(ServeInput::Wake).unwrap();
     assert_eq!(bench.end().0.unwrap(), ServedEnd::Stopped);
+}
+
+#[test]
+fn rules_with_http_matches_are_left_to_a_proxy_if_the_engine_has_the_policy_sync_api() {
+    let mut rule = Rule::new(RuleAction::Allow);
+    rule.extras.http = Some(Box::default());
+    let rules = Rules::new([rule].into(), [RuleSets::default()].into()).unwrap();
+    let profile = Profile { inbound: rules.clone(), outbound: Rules::default() };
+    let DesiredUpdate::Profile(_, profile) = leave_http_to_proxy(DesiredUpdate::Profile("p".into(), profile.into()))
+    else {
+        panic!("another update");
+    };
+    let unenforced = |rules: &Rules| rules.iter().any(RuleView::has_unenforced_http);
+    assert_eq!([unenforced(&rules), unenforced(&profile.inbound)], [true, false]);
 }

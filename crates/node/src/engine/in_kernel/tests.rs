@@ -50,6 +50,25 @@ fn add_workload(enforcement: &mut InKernel<FakeKernel>) {
 }
 
 #[test]
+fn the_report_names_the_back_end() {
+    let by = |parameters: &[(&str, &str)]| {
+        let mut sources = Sources::default();
+        let raw = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        sources.set(tortie_model::desired::ConfigSource::Environment, raw);
+        let config = sources.resolve().unwrap().config;
+        let mut settings = settings::dataplane(&config, "n1".into(), Backend::Nft).unwrap();
+        if settings::uses_nftables(&config, false) {
+            settings::for_nftables(&config, &mut settings).unwrap();
+        }
+        let kernel = FakeKernel::new(Backend::Nft, ["cali1"]);
+        InKernel::new(settings, kernel, Health::default(), SharedMetrics::default()).report().by.as_str()
+    };
+    assert_eq!(by(&[]), "iptables");
+    assert_eq!(by(&[("NFTablesMode", "Enabled")]), "nftables");
+    assert_eq!(by(&[("NFTablesMode", "Enabled"), ("BPFEnabled", "true")]), "programs");
+}
+
+#[test]
 fn faults_of_the_dataplane_happen_when_they_are_asked_for() {
     let faults = DataplaneFaults { apply_delay: Duration::from_secs(5), hang_after: Some(Duration::from_secs(60)) };
     let mut enforcement = enforcement().with_faults(faults);

@@ -37,12 +37,15 @@ pub struct EngineStatus {
     pub datastore_state: String,
     /// Reason why the datastore cannot be read now.
     pub datastore_unavailable: Option<String>,
+    /// Time since the datastore could last be read, in seconds.
+    #[serde(default)]
+    pub datastore_unavailable_seconds: Option<u64>,
     /// Reason why no changes are enforced.
     pub on_hold: Option<String>,
     /// Changes that are held back because they would cut management connections of the host.
     #[serde(default)]
     pub held_changes: Option<HeldChanges>,
-    /// Back end that enforces policy: `chains`, `programs` (eBPF), or `driver`.
+    /// Back end that enforces policy: `iptables`, `nftables`, `programs` (eBPF), or `driver`.
     #[serde(default)]
     pub enforced_by: String,
     /// Problems of the input.

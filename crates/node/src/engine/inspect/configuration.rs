@@ -33,8 +33,10 @@ pub(in crate::engine) fn of(sources: &Sources, resolved: &Resolved) -> Configura
             let mut set = set.into_iter();
             let (source, value) = match set.next() {
                 None => (source_name(ConfigSource::Default).to_owned(), default),
-                Some((source, _)) if is_bad(resolved, felix.name, source) => (source_name(source).to_owned(), default),
-                Some((_, SetValue { source, value })) => (source, value),
+                Some((source, SetValue { value, .. })) => {
+                    let value = instead(resolved, felix.name, source).map_or(value, str::to_owned);
+                    (source_name(source).to_owned(), value)
+                }
             };
             Parameter {
                 name: felix.name.to_owned(),
@@ -65,10 +67,12 @@ fn is_refused(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
         .any(|notice| matches!(notice, Notice::LocalOnly { name: n, source } if *n == name && *source == at))
 }
 
-/// Whether the value is invalid, so that the default is used.
-fn is_bad(resolved: &Resolved, name: &str, at: ConfigSource) -> bool {
-    resolved
-        .notices
-        .iter()
-        .any(|notice| matches!(notice, Notice::Bad { name: n, source, .. } if *n == name && *source == at))
+/// Returns the value in place of an invalid one.
+fn instead<'r>(resolved: &'r Resolved, name: &str, at: ConfigSource) -> Option<&'r str> {
+    resolved.notices.iter().find_map(|notice| match notice {
+        Notice::Bad { name: n, source, default: instead, .. } | Notice::Fallback { name: n, source, instead, .. } => {
+            (*n == name && *source == at).then_some(instead.as_str())
+        }
+        _ => None,
+    })
 }

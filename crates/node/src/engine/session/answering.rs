@@ -68,10 +68,11 @@ impl<E: Enforcement> Session<E> {
         EngineStatus {
             session: self.fixed.number,
             datastore_state: state.to_owned(),
-            datastore_unavailable: self.input.unavailable.clone(),
+            datastore_unavailable: self.input.unavailable.as_ref().map(|(why, _)| why.clone()),
+            datastore_unavailable_seconds: self.input.unavailable.as_ref().map(|(_, since)| since.elapsed().as_secs()),
             on_hold: self.hold.as_ref().map(ToString::to_string),
             held_changes: self.held_changes(),
-            input_problems: self.input.problems.texts().map(str::to_owned).chain(self.overruled()).collect(),
+            input_problems: self.input.problems.texts().map(str::to_owned).chain(self.of_parameters()).collect(),
             enforced_by: report.by.as_str().to_owned(),
             ignored_objects: ignored_objects(&self.graph).map(|problem| describe_ignored(&problem)).collect(),
             dataplane_problems: report.problems,
@@ -84,15 +85,17 @@ impl<E: Enforcement> Session<E> {
         }
     }
 
-    fn overruled(&self) -> impl Iterator<Item = String> + '_ {
+    /// Returns the problems of parameters that no source of objects reports.
+    fn of_parameters(&self) -> impl Iterator<Item = String> + '_ {
         let is_one = |notice: &&Notice| matches!(notice, Notice::Overruled { .. });
-        self.fixed.resolved.notices.iter().filter(is_one).chain(self.beside_nftables()).map(ToString::to_string)
+        let overruled = self.fixed.resolved.notices.iter().filter(is_one);
+        self.fallbacks().chain(overruled).chain(self.beside_nftables()).map(ToString::to_string)
     }
 
     /// Returns notices about parameters without an effect because nftables was chosen.
     fn beside_nftables(&self) -> &[Notice] {
         let notices = &self.fixed.resolved.beside_nftables;
-        if !notices.is_empty() && self.enforcement.report().by_nftables { notices } else { &[] }
+        if !notices.is_empty() && self.enforcement.report().by == EnforcedBy::Nftables { notices } else { &[] }
     }
 
     fn endpoints(&self, name: Option<&str>) -> Vec<Endpoint> {

@@ -6,11 +6,11 @@ use tortie_telemetry::health::Condition;
 
 impl<E: Enforcement> Session<E> {
     pub(super) fn condition(&self) -> Condition {
+        let unavailable =
+            self.input.unavailable.as_ref().map(|(why, _)| format!("the datastore cannot be read: {why}"));
         if !self.input.in_sync {
-            let why = self.input.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
-            return Condition::waiting(why.as_deref().unwrap_or("the datastore has not been read completely"));
+            return Condition::waiting(unavailable.as_deref().unwrap_or("the datastore has not been read completely"));
         }
-        let unavailable = self.input.unavailable.as_deref().map(|why| format!("the datastore cannot be read: {why}"));
         if let Some(hold) = &self.hold {
             let details = [Some(format!("{hold}; {STAYS}")), unavailable];
             return Condition::waiting(details.into_iter().flatten().collect::<Vec<_>>().join("; "));
@@ -31,10 +31,10 @@ impl<E: Enforcement> Session<E> {
             condition.detail = held;
             return condition;
         }
-        if let Some(first) =
-            self.input.unknown.as_ref().or(self.input.problems.first()).or(self.input.ignored.1.as_ref())
-        {
-            let more = self.input.problems.len() + self.input.ignored.0 - 1;
+        let fallback = self.fallbacks().next().map(ToString::to_string);
+        let of_input = self.input.unknown.as_ref().or(self.input.problems.first()).or(self.input.ignored.1.as_ref());
+        if let Some(first) = of_input.or(fallback.as_ref()) {
+            let more = (self.input.problems.len() + self.input.ignored.0).saturating_sub(1);
             condition.detail = if more == 0 { first.clone() } else { format!("{first} (and {more} more problems)") };
         }
         condition

@@ -1,6 +1,7 @@
 //! The parts of a session's state.
 
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use tortie_config::{Resolved, Sources};
 use tortie_evaluate::State as DesiredState;
@@ -29,7 +30,8 @@ pub(super) struct Fixed {
 pub(super) struct InputState {
     pub(super) in_sync: bool,
     pub(super) begun: bool,
-    pub(super) unavailable: Option<String>,
+    /// Reason why the datastore cannot be read, and since when.
+    pub(super) unavailable: Option<(String, Instant)>,
     pub(super) resyncing: bool,
     /// The datastore is marked as not ready (`datastoreReady: false`).
     pub(super) not_ready: bool,

@@ -370,21 +370,39 @@ fn a_parameter_of_the_datastore_ends_the_session_before_anything_is_written() {
 
 #[test]
 fn an_invalid_vital_parameter_keeps_the_enforced_state() {
-    let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
-                 {interfacePrefix: 'not an interface'}\n";
     let mut bench = Bench::new(&[], Unreadable::Exit);
     bench.file("a.yaml", CLUSTER);
     bench.in_sync();
-    let updates = bench.directory.set_file("felix.yaml".as_ref(), Some(FileContent::Text(felix)));
+    let updates = bench.directory.set_file("felix.yaml".as_ref(), Some(FileContent::Text(WITHOUT_PREFIX)));
     assert!(!updates.is_empty());
     let sent = Cell::new(false);
     let (end, _) = bench.run_until(|bench| {
         if bench.is_ready() && !sent.replace(true) {
             bench.feed.send(updates.clone(), Instant::now()).unwrap();
         }
-        bench.metrics.lock().datastore.updates_processed.contains_key("model.GlobalConfigKey")
+        bench.is_ready() && names_the_prefix(bench)
     });
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
+}
+
+const WITHOUT_PREFIX: &str = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: \
+                              {interfacePrefix: 'not an interface'}\n";
+
+fn names_the_prefix(bench: &Bench) -> bool {
+    let place = "InterfacePrefix (spec.interfacePrefix of FelixConfiguration/default): `not an interface` is not an";
+    let body = bench.health.answer("/readiness").body;
+    body.contains(place) && body.contains("the default is used: cali")
+}
+
+#[test]
+fn a_session_starts_with_the_default_in_place_of_an_invalid_vital_parameter() {
+    let mut bench = Bench::new(&[], Unreadable::Exit);
+    bench.file("a.yaml", CLUSTER);
+    bench.file("felix.yaml", WITHOUT_PREFIX);
+    bench.in_sync();
+    let (end, kernel) = bench.run_until(|bench| bench.is_ready() && names_the_prefix(bench));
+    assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
+    assert!(kernel.state().contains("cali-"));
 }
 
 #[test]
