@@ -244,7 +244,7 @@ fn an_unconfirmed_rollback_is_rolled_back() {
     world.until_there_are(2);
     let made = world.tortie(&["rollback", "1", "--confirm", "2s"]);
     assert_eq!(good(&made), "NetworkPolicy/shop/web restored\n");
-    assert!(String::from_utf8_lossy(&made.stderr).contains("is rolled back in 2 s"), "{made:?}");
+    assert!(String::from_utf8_lossy(&made.stderr).contains(" rolls this back in 2 s"), "{made:?}");
     world.until("it is rolled back", |world| world.order("web") == Some(2));
 
     // A rollback without `--confirm` does not wait.

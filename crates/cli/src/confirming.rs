@@ -263,8 +263,7 @@ impl ConfirmingArgs {
 
     /// Takes the lock, and rolls back an expired change. Fails if a change waits to be confirmed.
     fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
-        let busy = || Failure::failed("another change is being made or rolled back at this moment; try again");
-        let lock = journal.try_lock().map_err(Failure::failed)?.ok_or_else(busy)?;
+        let lock = super::confirm::lock(journal)?;
         match attend(journal, &open_again, &now()).map_err(Failure::failed)? {
             Attended::Waits { .. } => Err(Failure::failed(waiting(&self.state_dir))),
             Attended::Retry { why } => Err(Failure::failed(format!(

@@ -58,6 +58,10 @@ pub(super) struct Args {
     /// Whether each node gets a host endpoint; overrides the KubeControllersConfiguration.
     #[arg(long, env = "AUTO_HOST_ENDPOINTS", value_name = "enabled|disabled", value_parser = switch)]
     auto_host_endpoints: Option<bool>,
+    /// Run beside kube-controllers, which then writes the KubeControllersConfiguration and its
+    /// status.
+    #[arg(long)]
+    beside_kube_controllers: bool,
     /// Elect a leader: only one of several controllers acts.
     #[arg(long)]
     leader_elect: bool,
@@ -158,6 +162,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             host_endpoints: args.auto_host_endpoints,
             reconcile_period: args.reconcile_period,
             kubernetes_datastore,
+            leaves_status: args.beside_kube_controllers,
         },
     };
     let running = controller::start(&config, &client, datastore).map_err(Failure::io("threads"))?;

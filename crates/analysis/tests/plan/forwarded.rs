@@ -336,11 +336,6 @@ impl Comparison<'_> {
         }
     }
 
-    fn is_between_pods(&self, packet: &Packet) -> bool {
-        let is_pod = |address| matches!(self.traces[1].place_of(address), Place::Workload(_));
-        is_pod(packet.source()) && is_pod(packet.destination())
-    }
-
     fn check(&mut self, packet: &Packet, counts: &mut Counts) -> Result<(), TestCaseError> {
         let [before, after] = &mut self.traces;
         let (Some(before), Some(after)) = (deciding_leg(before, packet), deciding_leg(after, packet)) else {
@@ -379,9 +374,7 @@ impl Comparison<'_> {
                 counts.opened += usize::from(opens);
                 counts.closed += usize::from(!opens);
                 counts.by_hosts += usize::from(layer.is_some());
-                // Only pairs of pods differ by whether they are on one node.
-                let is_of_some_nodes = self.is_between_pods(packet) && changes.iter().any(|it| it.nodes != Nodes::Any);
-                counts.of_some_nodes += usize::from(is_of_some_nodes);
+                counts.of_some_nodes += usize::from(changes.iter().any(|change| change.nodes != Nodes::Any));
             }
             _ => return Err(TestCaseError::fail(describe())),
         }

@@ -69,14 +69,15 @@ pub(super) fn roll_back(state: &Path) -> Result<Option<Attendance>, Failure> {
     }
 }
 
-fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
+/// Takes the lock, which another process may have for a moment.
+pub(crate) fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
     let begun = Instant::now();
     loop {
         match journal.try_lock().map_err(Failure::failed)? {
             Some(lock) => return Ok(lock),
             None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
             None => {
-                return Err(Failure::failed("the change is being made or rolled back at this moment; try again"));
+                return Err(Failure::failed("a change is being made or rolled back at this moment; try again"));
             }
         }
     }

@@ -27,6 +27,8 @@ pub struct Overrides {
     /// Whether Kubernetes is the datastore (`DATASTORE_TYPE`). Then there are no other controllers
     /// and no labels to copy.
     pub kubernetes_datastore: bool,
+    /// Whether another controller writes the resource and its status.
+    pub leaves_status: bool,
 }
 
 /// Effective settings of the node controller.

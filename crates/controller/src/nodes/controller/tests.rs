@@ -46,8 +46,12 @@ impl World {
     }
 
     fn restart(&mut self) {
+        self.restart_with(Overrides::default());
+    }
+
+    fn restart_with(&mut self, overrides: Overrides) {
         self.working.clear();
-        self.controller = NodeController::new(Overrides::default());
+        self.controller = NodeController::new(overrides);
         self.controller.lead();
         self.controller.observe(LiveKind::Pods, Observed::ListBegins);
         self.controller.observe(LiveKind::Pods, Observed::ListEnds);
@@ -281,6 +285,17 @@ proptest! {
         world.drain(PERIOD);
         prop_assert_eq!(world.store.writes(), writes);
     }
+}
+
+#[test]
+fn the_configuration_is_left_to_another_controller() {
+    let mut world = World::new();
+    world.store = MemoryStore::default();
+    world.restart_with(Overrides { leaves_status: true, ..Overrides::default() });
+    world.drain(PERIOD);
+    assert!(world.controller.in_sync() && world.controller.waiting() == 0);
+    assert!(world.get(ResourceKind::KubeControllersConfiguration, "default").is_none());
+    assert_eq!(world.store.writes(), 0);
 }
 
 fn check(world: &World, users: &BTreeSet<String>) {
