@@ -9,8 +9,6 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::agent_socket::AskArgs;
 use held::{confirm_held, held_back};
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-pub(super) use pending::lock;
 use tortie_datastore::pending_change::STATE_DIR;
 
 /// Confirm a change in etcd or Kubernetes, or the agent's held changes.

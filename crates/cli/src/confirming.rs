@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tortie_datastore::store::apply::{ApplyError, initialise};
@@ -30,6 +30,8 @@ pub(super) const READY: &str = "ready\n";
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Time after which a change is rolled back if its writer was killed before it could confirm it.
 const UNCONFIRMED: Duration = Duration::from_secs(60);
+/// Longest wait for another process that works on the change.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options of a write: confirmation, dry run, output format.
 #[derive(Debug, clap::Args)]
@@ -263,7 +265,7 @@ impl ConfirmingArgs {
 
     /// Takes the lock, and rolls back an expired change. Fails if a change waits to be confirmed.
     fn lock(&self, journal: &FileJournal) -> Result<Locked, Failure> {
-        let lock = super::confirm::lock(journal)?;
+        let lock = lock(journal)?;
         match attend(journal, &open_again, &now()).map_err(Failure::failed)? {
             Attended::Waits { .. } => Err(Failure::failed(waiting(&self.state_dir))),
             Attended::Retry { why } => Err(Failure::failed(format!(
@@ -304,6 +306,20 @@ fn waiting(state: &Path) -> String {
             resources.join(", ")
         ),
         None => "another change waits; `tortie confirm` keeps it".into(),
+    }
+}
+
+/// Takes the lock, which another process may have for a moment.
+pub(super) fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
+    let begun = Instant::now();
+    loop {
+        match journal.try_lock().map_err(Failure::failed)? {
+            Some(lock) => return Ok(lock),
+            None if begun.elapsed() < LOCK_PATIENCE => thread::sleep(Duration::from_millis(20)),
+            None => {
+                return Err(Failure::failed("a change is being made or rolled back at this moment; try again"));
+            }
+        }
     }
 }
 

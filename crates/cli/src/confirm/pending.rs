@@ -1,22 +1,19 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tortie_datastore::store::pending::{
-    Attended, ConfirmError, Confirmed, FileJournal, Journal as _, Locked, PendingChange, Phase, Watcher, WatcherKind,
-    cancel, confirm,
+    Attended, ConfirmError, Confirmed, FileJournal, Journal as _, PendingChange, Phase, Watcher, WatcherKind, cancel,
+    confirm,
 };
 use tortie_datastore::store::timestamp;
 
 use crate::Failure;
-use crate::confirming::{READY, open_again};
+use crate::confirming::{READY, lock, open_again};
 use tortie_datastore::pending_change::{Until, now, watch};
 
-/// Longest wait for another process that is working on the change.
-const PATIENCE: Duration = Duration::from_secs(10);
 const UNATTENDED: &str = "no running process rolls it back; `tortie confirm --rollback` does";
 
 /// A stored change, and the processes that work on it.
@@ -66,20 +63,6 @@ pub(super) fn roll_back(state: &Path) -> Result<Option<Attendance>, Failure> {
         Attended::RolledBack(change) => Ok(Some(Attendance::settled(*change))),
         Attended::Retry { why } => Err(Failure::failed_at("the change cannot be rolled back")(why)),
         _ => Ok(None),
-    }
-}
-
-/// Takes the lock, which another process may have for a moment.
-pub(crate) fn lock(journal: &FileJournal) -> Result<Locked, Failure> {
-    let begun = Instant::now();
-    loop {
-        match journal.try_lock().map_err(Failure::failed)? {
-            Some(lock) => return Ok(lock),
-            None if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
-            None => {
-                return Err(Failure::failed("a change is being made or rolled back at this moment; try again"));
-            }
-        }
     }
 }
 
