@@ -106,10 +106,12 @@ impl Connection {
 
     fn unreachable(&self, error: &kube::Error) -> ApiError {
         match unreachable(error) {
-            ApiError::Unreachable(text) => match tls_reason(&text, &self.config.authority()) {
-                Some(reason) => ApiError::Unreachable(format!("{reason}: {text}")),
-                None => ApiError::Unreachable(text),
-            },
+            ApiError::Unreachable(text) => {
+                match tls_reason(&text, Some(&self.config.authority())).or_else(|| tls_reason(&text, None)) {
+                    Some(reason) => ApiError::Unreachable(format!("{reason}: {text}")),
+                    None => ApiError::Unreachable(text),
+                }
+            }
             other => other,
         }
     }

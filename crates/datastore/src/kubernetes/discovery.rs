@@ -17,6 +17,8 @@ use crate::backoff::chance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     By(CalicoApi),
+    /// By this one so far: the server does not report that it has read all definitions.
+    Unconfirmed(CalicoApi),
     /// Both, and neither is ready, as during a migration; or readiness cannot be read.
     Undecided,
     /// None: their definitions are not installed.
@@ -30,6 +32,7 @@ impl Served {
     pub(super) fn api(self, current: Option<CalicoApi>) -> Option<CalicoApi> {
         match self {
             Self::By(api) => Some(api),
+            Self::Unconfirmed(api) => current.or(Some(api)),
             Self::Undecided => current.or(Some(CalicoApi::CrdV1)),
             Self::Absent | Self::Unsettled => None,
         }
@@ -42,19 +45,19 @@ impl Served {
 /// as Calico's API server makes the other one of it (`UsingV3CRDs` of
 /// `libcalico-go/lib/backend/k8s/discovery.go`). A migration ends with v1 locked and v3 ready
 /// (`kube-controllers/pkg/controllers/migration`); from then on v3 counts, also while v1 vanishes.
+/// A starting server may list only one of both; a ready one lists the groups of all definitions.
 ///
 /// # Errors
 /// See [`ApiError`].
 pub(super) fn discover(client: &Client) -> Result<Served, ApiError> {
-    let mut served = groups(client)?;
-    if served.is_empty() {
-        if !client.is_ready()? {
-            return Ok(Served::Unsettled);
-        }
-        // A ready server lists the groups of all definitions.
-        served = groups(client)?;
+    let first = groups(client)?;
+    if first.len() > 1 {
+        return of_both(client);
     }
-    match served[..] {
+    if !client.is_ready()? {
+        return Ok(first.first().map_or(Served::Unsettled, |api| Served::Unconfirmed(*api)));
+    }
+    match groups(client)?[..] {
         [] => Ok(Served::Absent),
         [api] => Ok(Served::By(api)),
         _ => of_both(client),
@@ -164,9 +167,10 @@ impl Pauses {
         self.retry.succeed();
         match served {
             Served::Absent | Served::Unsettled => return self.missing.fail(chance),
-            Served::By(_) | Served::Undecided => self.missing.succeed(),
+            Served::By(_) | Served::Unconfirmed(_) | Served::Undecided => self.missing.succeed(),
         }
-        let longest = if *served == Served::Undecided { self.timing.retry.1 } else { self.timing.missing.1 };
+        let is_final = matches!(served, Served::By(_));
+        let longest = if is_final { self.timing.missing.1 } else { self.timing.retry.1 };
         Backoff::new(longest, longest).fail(chance)
     }
 }
@@ -182,6 +186,7 @@ mod tests {
         assert_eq!([(); 3].map(|()| after(Ok(Served::Absent))), [10.0, 20.0, 40.0]);
         assert_eq!([(); 2].map(|()| after(Ok(Served::By(CalicoApi::CrdV1)))), [300.0, 300.0]);
         assert_eq!([(); 2].map(|()| after(Ok(Served::Undecided))), [30.0, 30.0]);
+        assert_eq!(after(Ok(Served::Unconfirmed(CalicoApi::V3))), 30.0);
         let away = || Err(ApiError::Unreachable(String::new()));
         assert_eq!([(); 2].map(|()| after(away())), [0.5, 1.0]);
         assert_eq!([after(Ok(Served::Unsettled)), after(away())], [10.0, 0.5]);

@@ -393,7 +393,7 @@ impl Running<'_> {
         if let Calico::Followed(before) = std::mem::replace(&mut self.calico, Calico::Followed(switch.api)) {
             self.unfollow(before);
         }
-        switch.into_events().into_iter().try_for_each(|(list, event)| self.handle_event(list, event))
+        switch.into_events().try_for_each(|(list, event)| self.handle_event(list, event))
     }
 
     /// Processes the result of the discovery; returns the reason if it failed.

@@ -145,9 +145,13 @@ impl KubernetesStore {
             return Ok(api);
         }
         let served = discover(&self.client).map_err(|error| failed(&error))?;
-        let api = served.api(before.map(|(api, _)| api)).unwrap_or(CalicoApi::CrdV1);
-        *known() = Some((api, Instant::now()));
-        Ok(api)
+        let before = before.map(|(api, _)| api);
+        let found = served.api(before);
+        if let Some(api) = found {
+            *known() = Some((api, Instant::now()));
+        }
+        // A starting server may list no API for a moment.
+        Ok(found.or(before).unwrap_or(CalicoApi::CrdV1))
     }
 
     /// Returns the user-written kinds that an agent reads.

@@ -263,6 +263,7 @@ fn readers_may_read_exactly_the_watched_kinds() {
 
 #[test]
 fn writers_of_keys_may_write_nothing_else() {
+    let of_calico = |group: &str, resource: &str| (group.to_owned(), resource.to_owned(), "list".to_owned());
     assert_eq!(
         allowed("agent/wireguard.yaml"),
         BTreeSet::from([
@@ -270,8 +271,10 @@ fn writers_of_keys_may_write_nothing_else() {
             right("nodes/status", "patch"),
             // Before they connect to a fan-out they have to know whether they encrypt, by either
             // API.
-            ("crd.projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
-            ("projectcalico.org".to_owned(), "felixconfigurations".to_owned(), "list".to_owned()),
+            of_calico("crd.projectcalico.org", "clusterinformations"),
+            of_calico("crd.projectcalico.org", "felixconfigurations"),
+            of_calico("projectcalico.org", "clusterinformations"),
+            of_calico("projectcalico.org", "felixconfigurations"),
         ])
     );
 }

@@ -147,7 +147,7 @@ pub async fn connect(config: &EtcdConfig, turn: usize) -> Result<(Client, Option
 
 /// Returns the endpoint, with the reason if it is TLS.
 fn place(config: &EtcdConfig, endpoint: &str, cause: &Cause) -> String {
-    let authority = config.ca_file.as_deref().unwrap_or(Path::new("")).display();
+    let authority = config.ca_file.as_deref().map(|file| format!("an authority in {}", file.display()));
     let error = with_causes(cause);
     // The client loses the alert that a server sends before it closes the connection.
     let missing = match (&config.ca_file, &config.cert_file) {
@@ -156,7 +156,7 @@ fn place(config: &EtcdConfig, endpoint: &str, cause: &Cause) -> String {
         _ => None,
     };
     let missing = missing.filter(|_| error.contains("broken pipe") || error.contains("connection reset"));
-    let reason = tls_reason(&error, &format!("an authority in {authority}"));
+    let reason = tls_reason(&error, authority.as_deref());
     match reason.or_else(|| missing.map(|missing| format!("closed by the server; this may need {missing}"))) {
         Some(reason) => format!("{endpoint}: {reason}"),
         None => endpoint.to_owned(),

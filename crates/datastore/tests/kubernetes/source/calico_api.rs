@@ -157,6 +157,28 @@ fn the_configured_api_takes_precedence() {
     assert_eq!(lists(&scene, V1), 0);
 }
 
+/// A starting server may list only one of two APIs.
+#[test]
+fn an_api_stays_in_use_while_a_server_that_is_not_ready_lists_only_the_other() {
+    let scene = Scene::in_sync(before_migration());
+    scene.server.deny("get", "readyz");
+    for list in KubernetesSource::reads(&Options::default()).filter(|list| list.group == "crd.projectcalico.org") {
+        scene.server.uninstall(list.group, list.plural);
+    }
+    for plural in ["ipamconfigs", "ipamhandles", "ipamblocks", "ipreservations", "blockaffinities", "bgppeers"] {
+        scene.server.uninstall("crd.projectcalico.org", plural);
+    }
+    scene.server.uninstall("crd.projectcalico.org", "kubecontrollersconfigurations");
+    scene.server.delete(V3, "GlobalNetworkPolicy", "", "guard");
+    let until = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < until {
+        if let Some(event) = scene.watching.events.recv_timeout(Duration::from_millis(50)) {
+            assert!(!matches!(event, Event::Updates { .. }), "{event:?}");
+        }
+    }
+    assert_eq!(lists(&scene, V3), 0);
+}
+
 /// Only a ready server has read all definitions.
 #[test]
 fn missing_definitions_are_waited_for_only_while_the_server_is_not_ready() {
