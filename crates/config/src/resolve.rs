@@ -216,6 +216,9 @@ pub struct Resolved {
     pub notices: Vec<Notice>,
     /// More notices, where `NFTablesMode=Auto` has chosen nftables.
     pub beside_nftables: Vec<Notice>,
+    /// Whether routes of BIRD by `tunl0` would change the default of `ProgramClusterRoutes`
+    /// ([`Sources::set_bird_routes`]).
+    pub depends_on_bird: bool,
 }
 
 /// The spelling that Felix gives a parameter; a name that it does not know stays as it is.
@@ -326,14 +329,16 @@ impl Sources {
             notices.push(Notice::Overruled { name: "InterfacePrefix", source, by: BY_ADDRESS, why });
         }
         let has_datastore = self.iter().any(|(source, _)| source == ConfigSource::DatastoreGlobal);
-        if matches!(baseline, Baseline::UnknownWithBird) && has_datastore && !set_at.contains_key(CLUSTER_ROUTES) {
+        let is_by_default = has_datastore && !set_at.contains_key(CLUSTER_ROUTES);
+        if matches!(baseline, Baseline::UnknownWithBird) && is_by_default {
             notices.push(Notice::RoutesOfBird);
         }
+        let depends_on_bird = matches!(baseline, Baseline::Unknown) && is_by_default;
         let beside_nftables = match config.nftables_mode {
             NftablesMode::Auto if !config.bpf_enabled => overruled_by_nftables(&config, &set_at, BY_AUTO),
             _ => Vec::new(),
         };
-        Ok(Resolved { config, raw, notices, beside_nftables })
+        Ok(Resolved { config, raw, notices, beside_nftables, depends_on_bird })
     }
 }
 

@@ -377,6 +377,8 @@ fn routes_of_bird_stay_while_the_version_of_calico_is_unknown() {
             sources.set(ConfigSource::DatastoreGlobal, raw);
         }
         let resolved = sources.resolve().unwrap();
+        let is_open = pairs.is_some_and(<[_]>::is_empty) && !has_bird_routes;
+        assert_eq!(resolved.depends_on_bird, is_open, "{pairs:?}");
         (resolved.config.program_cluster_routes, resolved.notices)
     };
     let (present, disabled) = (ProgramClusterRoutes::IpIpOnly, ProgramClusterRoutes::Disabled);

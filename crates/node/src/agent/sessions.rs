@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use tortie_config::Resolved;
+use tortie_config::{Notice, Resolved};
 use tortie_datastore::Resend;
 use tortie_linux::bpf::{PacketLog, Superseded};
 use tortie_linux::exec::Runner;
@@ -72,7 +72,14 @@ impl Sessions {
                     let old = std::mem::replace(&mut self.resolved, resolved);
                     announce(&self.resolved, |notice| is_unsaid && !notice.is_local() && !old.notices.contains(notice));
                 }
-                SessionEnd::Outdated(why) => tracing::info!(%why, "this machine changed; the engine restarts with it"),
+                SessionEnd::Outdated(why) => {
+                    tracing::info!(%why, "this machine changed; the engine restarts with it");
+                    if self.resolved.depends_on_bird && machine::has_bird_routes(self.resolved.config.netlink_timeout) {
+                        self.options.parameters.set_bird_routes(true);
+                        self.resolved = self.options.parameters.resolve()?;
+                        announce(&self.resolved, |notice| *notice == Notice::RoutesOfBird);
+                    }
+                }
                 SessionEnd::Release(waiting) => {
                     tracing::warn!("the datastore cannot be reached; nothing is changed before it has been read again");
                     drop(waiting);
@@ -144,7 +151,7 @@ impl Sessions {
         };
         let programs = setup::programs(config, &settings, Some(log))?;
         let companions = Companions {
-            machine: Some(machine),
+            machine: Some(machine.asking_for_bird(self.resolved.depends_on_bird)),
             take_over: Some(take_over),
             cutter,
             flows,

@@ -37,6 +37,13 @@ pub(super) fn to_message(sources: &Sources, resolved: &Resolved, node: &Hostname
             raw.config.insert((*name).to_owned(), instead.clone());
         }
     }
+    // This default depends on the machine, and the driver resolves the sources itself.
+    if resolved.notices.contains(&Notice::RoutesOfBird)
+        && let Some(raw) = message.source_to_raw_config.get_mut(&(ConfigSource::DatastoreGlobal as u32))
+    {
+        let name = "ProgramClusterRoutes";
+        raw.config.extend(resolved.raw.get(name).map(|value| (name.to_owned(), value.clone())));
+    }
     let internal = message.source_to_raw_config.entry(ConfigSource::InternalOverride as u32).or_insert_with(|| {
         felix::RawConfig { source: source_name(ConfigSource::InternalOverride).to_owned(), config: BTreeMap::new() }
     });

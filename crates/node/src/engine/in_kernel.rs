@@ -212,7 +212,12 @@ impl<K: Kernel> InKernel<K> {
         let Some(take_over) = self.companions.take_over.take() else { return };
         // Both steps may wait for the kernel and for programs; this thread calculates as well.
         self.health.pause(Reporter::CalculationGraph);
-        match take_over.obstacle() {
+        let obstacle = take_over.obstacle();
+        // A stop ends the search for kube-proxy, which then finds none.
+        if self.kernel.is_stopping() {
+            return;
+        }
+        match obstacle {
             None => {
                 if self.outcome.obstacle.take().is_some() {
                     tracing::info!("the dataplane of Felix can be removed now");

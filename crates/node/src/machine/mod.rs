@@ -33,6 +33,8 @@ pub struct Machine {
     netlink_timeout: Duration,
     /// Whether kube-proxy's nftables tables make a difference.
     asks_for_nftables: bool,
+    /// Whether routes of BIRD make a difference; there were none at the setup.
+    asks_for_bird: bool,
     facts: MachineFacts,
     mtus: Mtus,
     tunnels: Tunnels,
@@ -73,6 +75,7 @@ impl Machine {
             pattern,
             netlink_timeout: config.netlink_timeout,
             asks_for_nftables,
+            asks_for_bird: false,
             facts,
             tunnels,
             is_told: false,
@@ -82,6 +85,12 @@ impl Machine {
             next_look: Duration::ZERO,
             outdated: None,
         }
+    }
+
+    /// Becomes outdated when BIRD programs routes by `tunl0`, if `asks_for_bird`.
+    #[must_use]
+    pub(crate) fn asking_for_bird(self, asks_for_bird: bool) -> Self {
+        Self { asks_for_bird, ..self }
     }
 
     /// Returns the facts of the setup.
@@ -120,6 +129,9 @@ impl Machine {
                 tracing::error!(error = %with_causes(&error), "the interfaces of this machine cannot be listed");
             }
         }
+        if self.asks_for_bird && has_bird_routes(self.netlink_timeout) {
+            self.outdated = Some("BIRD programs routes by tunl0".to_owned());
+        }
         if self.is_told {
             self.write();
         }
@@ -148,13 +160,19 @@ impl Machine {
 }
 
 /// Reports whether BIRD programs routes to other nodes by IP-in-IP. If routes cannot be read, it is
-/// assumed not to.
+/// assumed to: its routes then stay.
 pub(crate) fn has_bird_routes(timeout: Duration) -> bool {
     let routes = Netlink::open(timeout).and_then(|mut netlink| match netlink.device("tunl0")? {
         Some(device) => netlink.routes_of(Family::V4, RouteTableIndex::MAIN, device.index),
         None => Ok(Vec::new()),
     });
-    routes.is_ok_and(|routes| routes.iter().any(|route| route.target.protocol == RouteProtocol::BIRD))
+    match routes {
+        Ok(routes) => routes.iter().any(|route| route.target.protocol == RouteProtocol::BIRD),
+        Err(error) => {
+            tracing::warn!(error = %with_causes(&error), "the routes by tunl0 cannot be read; they are left to BIRD");
+            true
+        }
+    }
 }
 
 fn look(timeout: Duration, pattern: Option<&Regex>, asks_for_nftables: bool) -> Result<MachineFacts, NetlinkError> {

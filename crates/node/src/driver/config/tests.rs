@@ -3,6 +3,8 @@ use tortie_model::Hostname;
 use tortie_model::desired::{ConfigSource, ConfigUpdate};
 use tortie_protocol::felix;
 
+use tortie_config::ProgramClusterRoutes;
+
 use super::{from_message, to_message};
 
 fn raw(pairs: &[(&str, &str)]) -> Raw {
@@ -87,4 +89,16 @@ fn values_without_their_sources_count_too() {
     let message = felix::ConfigUpdate { config, ..felix::ConfigUpdate::default() };
     let understood = from_message(&message, &raw(&[("logprefix", "mine")])).resolve().unwrap();
     assert_eq!((understood.config.felix_hostname.as_str(), understood.config.log_prefix.as_str()), ("n2", "mine"));
+}
+
+#[test]
+fn the_driver_leaves_the_same_routes_to_bird() {
+    let mut sources = Sources::default();
+    sources.set_bird_routes(true);
+    sources.set(ConfigSource::DatastoreGlobal, Raw::new());
+    let resolved = sources.resolve().unwrap();
+    let message = to_message(&sources, &resolved, &Hostname::new("n1"));
+    let understood = from_message(&message, &Raw::new()).resolve().unwrap();
+    assert_eq!(understood.config.program_cluster_routes, ProgramClusterRoutes::Disabled);
+    assert_eq!(understood.config.program_cluster_routes, resolved.config.program_cluster_routes);
 }

@@ -461,7 +461,7 @@ fn a_stop_is_handled_with_a_full_queue() {
     let mut bench = Bench::new(&[], Unreadable::default());
     while bench.sender.try_send(Input::Datastore).is_ok() {}
     bench.stop.set();
-    assert!(bench.sender.try_send(Input::Wake).is_err(), "the status line has no room for it");
+    assert!(bench.sender.try_send(Input::Wake).is_err(), "the queue has no room for it");
     let begin = Instant::now();
     let end = bench.session.take().unwrap().run(&bench.inputs.take().unwrap());
     assert!(matches!(end, Ok(SessionEnd::Stopped)), "{end:?}");
