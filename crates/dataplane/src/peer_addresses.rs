@@ -24,6 +24,8 @@ pub(crate) struct PeerAddresses {
     /// other programs.
     known: BTreeSet<IpAddr>,
     peers: BTreeSet<InterfaceName>,
+    /// Interfaces to which this process has added an address.
+    given: BTreeSet<InterfaceName>,
     /// Workload interfaces that may deviate from their desired addresses.
     dirty: BTreeSet<InterfaceName>,
     failures: BTreeMap<InterfaceName, KernelError>,
@@ -38,6 +40,7 @@ impl PeerAddresses {
             invalid: Vec::new(),
             known: BTreeSet::new(),
             peers: BTreeSet::new(),
+            given: BTreeSet::new(),
             dirty: BTreeSet::new(),
             failures: BTreeMap::new(),
             retry_at: None,
@@ -130,18 +133,25 @@ impl PeerAddresses {
     }
 
     fn reconcile(
-        &self,
+        &mut self,
         kernel: &mut dyn Links,
         links: &KnownLinks,
         open: &BTreeSet<Family>,
         interface: InterfaceName,
     ) -> Result<(), KernelError> {
         let is_peer = self.peers.contains(&interface);
-        if !is_peer && links.addresses_of(interface).is_disjoint(&self.known) {
+        let may_have_one = self.given.contains(&interface) || !links.addresses_of(interface).is_disjoint(&self.known);
+        if !is_peer && !may_have_one {
             return Ok(());
         }
+        let Some(link) = links.get(interface) else {
+            self.given.remove(&interface);
+            return Ok(());
+        };
         // A link event follows when the interface is up.
-        let Some(link) = links.get(interface).filter(|link| link.is_up) else { return Ok(()) };
+        if is_peer && !link.is_up {
+            return Ok(());
+        }
         for family in open {
             let wanted = self.wanted.get(family).filter(|_| is_peer).copied().map(Cidr::host);
             let found = kernel.addresses(link.index, *family)?;
@@ -157,7 +167,11 @@ impl PeerAddresses {
             if let Some(wanted) = wanted.filter(|wanted| !found.contains(wanted)) {
                 let added = kernel.change_device(&DeviceChange::AddLinkAddress(link.index, wanted));
                 added.or_else(unless(KernelError::Exists))?;
+                self.given.insert(interface);
             }
+        }
+        if !is_peer && open.len() == self.families.len() {
+            self.given.remove(&interface);
         }
         Ok(())
     }

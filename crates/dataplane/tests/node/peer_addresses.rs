@@ -120,3 +120,14 @@ fn failures_and_invalid_addresses_are_problems() {
     assert!(apply_until_in_sync(&mut dataplane, &mut kernel).problems.is_empty());
     assert_eq!(addresses_of(&kernel, "cali1"), ["169.254.1.7/32"]);
 }
+
+#[test]
+fn an_address_goes_with_the_peer_also_before_the_kernel_has_reported_it() {
+    let mut kernel = kernel_with(&[]);
+    let mut dataplane = node([peering("169.254.1.7", ""), router(Some("tor"))], &[]);
+    assert!(dataplane.apply(&mut kernel).problems.is_empty());
+    assert_eq!(addresses_of(&kernel, "cali1"), ["169.254.1.7/32"]);
+    dataplane.on_update(router(None));
+    assert!(dataplane.apply(&mut kernel).problems.is_empty());
+    assert_eq!(addresses_of(&kernel, "cali1"), [""; 0]);
+}
