@@ -105,7 +105,8 @@ fn in_datastore(args: &Args, is_other: bool) -> Result<Option<ChangeReport>, Fai
         return Ok(pending::load(&args.state_dir)?.map(|found| report(&found, found.change.is_open())));
     }
     if args.rollback {
-        return Ok(pending::roll_back(&args.state_dir)?.map(|found| report(&found, true)));
+        let found = pending::roll_back(&args.state_dir)?;
+        return Ok(found.map(|found| report(&found, found.is_rolled_back_entirely())));
     }
     let kept = pending::keep(&args.state_dir)?.filter(|(_, is_new)| *is_new || !is_other);
     Ok(kept.map(|(found, _)| report(&found, true)))

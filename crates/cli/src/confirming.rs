@@ -64,7 +64,7 @@ pub(super) enum WriteOutput {
     /// Text for people.
     #[default]
     Table,
-    /// KIND/NAME of each written resource, as arguments for other commands.
+    /// KIND/NAME of each resource of the command, written or unchanged.
     Name,
     /// JSON, everything.
     Json,
@@ -220,6 +220,10 @@ impl ConfirmingArgs {
         let journal = FileJournal::open(&self.state_dir).map_err(Failure::failed)?;
         let lock = self.lock(&journal)?;
         if is_initial {
+            let checked = check_all(StagedStore::new(opened), opened, pending, true, true)?;
+            if !checked.errors.is_empty() {
+                return Err(checked.refuse(self.output, true));
+            }
             initialise(opened).map_err(Failure::failed)?;
         }
         let staged = StagedStore::new(opened);
@@ -451,6 +455,9 @@ impl WriteOutcome {
                     words.for_each(|(_, word)| *word = "unchanged");
                 }
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
+                // Another client has written it since. The write itself reads it again.
+                Err(StoreError::Conflict { .. } | StoreError::AlreadyExists(_) | StoreError::NotFound(_))
+                    if !must_try => {}
                 // An admission webhook that has side effects refuses dry runs.
                 Err(error) if !must_try && with_causes(&error).contains("dry run") => {}
                 Err(error) => self.refused(&write.key, with_causes(&error), pending),

@@ -3,7 +3,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tortie_config::{Config, Sources, settings};
+use tortie_config::{Config, settings};
 use tortie_datastore::{
     DirAccess, DirSource, DirState, Everything, Fallback, FileContent, InputProblem, manifest_texts,
 };
@@ -13,6 +13,7 @@ use tortie_resources::{FieldProblem, Position, Severity};
 
 use super::super::cluster::ClusterArgs;
 use super::super::origin::Origins;
+use super::super::program::local_sources;
 use super::Failure;
 
 const STDIN: &str = "stdin";
@@ -45,7 +46,8 @@ impl Input {
             return Err(Failure::usage(why));
         }
         let empty = Self::empty();
-        let read = cluster.read_everything(&Sources::default(), empty.options.clone(), true)?;
+        let sources = local_sources(None)?;
+        let read = cluster.read_everything(&sources, empty.options.clone(), true)?;
         let Everything { updates, problems, versions, .. } = read;
         Ok(Self { updates, problems, versions, datastore: Some(cluster.datastore.place()), ..empty })
     }

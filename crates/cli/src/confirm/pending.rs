@@ -28,14 +28,25 @@ impl Attendance {
     pub(super) fn settled(change: PendingChange) -> Self {
         Self { change, watchers: Vec::new(), is_busy: false }
     }
+
+    pub(super) fn is_rolled_back_entirely(&self) -> bool {
+        matches!(&self.change.phase, Phase::RolledBack { kept, .. } if kept.is_empty())
+    }
 }
 
 /// Returns the change that waits, or the last one with its outcome; `None` if there never was any.
 pub(super) fn load(state: &Path) -> Result<Option<Attendance>, Failure> {
     let Some(journal) = FileJournal::find(state).map_err(Failure::failed)? else { return Ok(None) };
-    let Some(change) = journal.load().map_err(Failure::failed)? else { return Ok(None) };
-    let may_be_busy = matches!(change.phase, Phase::Applying | Phase::RollingBack { .. });
-    let is_busy = may_be_busy && journal.try_lock().map_err(Failure::failed)?.is_none();
+    let Some(mut change) = journal.load().map_err(Failure::failed)? else { return Ok(None) };
+    let mut is_busy = false;
+    if matches!(change.phase, Phase::Applying | Phase::RollingBack { .. }) {
+        let lock = journal.try_lock().map_err(Failure::failed)?;
+        is_busy = lock.is_none();
+        // The writer may have finished before this process had the lock.
+        if let Some(finished) = journal.load().map_err(Failure::failed)?.filter(|_| !is_busy) {
+            change = finished;
+        }
+    }
     let watchers = journal.watchers().map_err(Failure::failed)?;
     Ok(Some(Attendance { change, watchers, is_busy }))
 }
