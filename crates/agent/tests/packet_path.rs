@@ -55,9 +55,13 @@ impl<'n> End<'n> {
     /// Returns the contents of the packets that have arrived.
     fn received(&self) -> BTreeSet<Vec<u8>> {
         let mut buffer = [0; 64];
-        let next = |socket: &UdpSocket| socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec());
-        let mut next = next;
-        self.servers.iter().flat_map(|socket| std::iter::from_fn(|| next(socket)).collect::<Vec<_>>()).collect()
+        let mut contents = BTreeSet::new();
+        for server in &self.servers {
+            while let Ok(length) = server.recv(&mut buffer) {
+                contents.insert(buffer[..length].to_vec());
+            }
+        }
+        contents
     }
 }
 

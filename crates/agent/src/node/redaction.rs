@@ -5,15 +5,17 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Patterns of secrets, with their replacements.
-static SECRETS: LazyLock<[(Regex, &str); 4]> = LazyLock::new(|| {
+static SECRETS: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+    // A value in quotes of JSON within JSON, in quotes, or up to the next blank.
+    let value = r#"(?:\\"[^"\\]*\\"|"(?:\\.|[^"\\])*"|[^\s"]+)"#;
+    let name = r"(?:password|passwd|token|secret|private[-_ ]?key|key[-_]data|fastopen_key|authorization)";
+    let named = format!(r#"(?i)({name}\\?"?[ \t]*[:=][ \t]*)(?:(?:basic|bearer)[ \t]+)?{value}"#);
     [
         (r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)", "<redacted>"),
-        (r"://[^/@\s]*@", "://<redacted>@"),
-        (
-            r#"(?i)((?:password|passwd|token|secret|private[-_ ]?key|authorization)"?\s*[:=]\s*"?(?:(?:basic|bearer)\s+)?)[^\s",}]+"#,
-            "${1}<redacted>",
-        ),
-        (r"(?i)(--[a-z-]*(?:password|token|secret)\s+)\S+", "${1}<redacted>"),
+        (r"://[^/\s]*@", "://<redacted>@"),
+        (&named, "${1}<redacted>"),
+        (r"(?i)\bbearer[ \t]+[A-Za-z0-9._~+/=-]{16,}", "Bearer <redacted>"),
+        (r"(?i)(--[a-z-]*(?:password|token|secret)[ \t]+)\S+", "${1}<redacted>"),
     ]
     .map(|(pattern, by)| (compiled(pattern), by))
 });
@@ -40,9 +42,14 @@ mod tests {
     fn secrets_are_replaced() {
         for (text, expected) in [
             ("etcd://root:pa55@10.0.0.1:2379", "etcd://<redacted>@10.0.0.1:2379"),
-            ("EtcdPassword=pa55 next", "EtcdPassword=<redacted> next"),
-            (r#"{"token": "abc.def", "a": 1}"#, r#"{"token": "<redacted>", "a": 1}"#),
-            ("Authorization: Bearer abc.def", "Authorization: Bearer <redacted>"),
+            ("etcd://root:pa@55@10.0.0.1:2379", "etcd://<redacted>@10.0.0.1:2379"),
+            ("EtcdPassword=pa,55 next", "EtcdPassword=<redacted> next"),
+            (r#"{"token": "abc \"def", "a": 1}"#, r#"{"token": <redacted>, "a": 1}"#),
+            (r#"{"fields": "{\"token\": \"abc\", \"a\": 1}"}"#, r#"{"fields": "{\"token\": <redacted>, \"a\": 1}"}"#),
+            ("Authorization: Bearer abc.def", "Authorization: <redacted>"),
+            ("header Bearer eyJhbGciOiJIUzI1NiJ9.e30", "header Bearer <redacted>"),
+            ("client-key-data: LS0tLS1CRUdJTg==", "client-key-data: <redacted>"),
+            ("net.ipv4.tcp_fastopen_key = 1-2-3-4", "net.ipv4.tcp_fastopen_key = <redacted>"),
             ("tortie run --etcd-password pa55 --node a", "tortie run --etcd-password <redacted> --node a"),
             ("-----BEGIN EC PRIVATE KEY-----\nMHc\nabc\n-----END EC PRIVATE KEY-----\nrest", "<redacted>\nrest"),
             ("-----BEGIN PRIVATE KEY-----\ncut off", "<redacted>"),
@@ -55,6 +62,7 @@ mod tests {
     fn names_of_files_and_addresses_stay() {
         for text in [
             "tortie run --etcd-password-file /etc/tortie/password --node a",
+            "EtcdPassword=\nNext=1",
             "-A cali-fw -m set --match-set cali40s:abc src -j DROP",
             "https://10.0.0.1:6443/api?mail=a@example.org",
         ] {
