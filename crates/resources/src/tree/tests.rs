@@ -108,6 +108,7 @@ fn merge_keys_add_missing_keys() {
     assert_eq!(merged("m: {<<: *base, <<: *other}"), fields(&["a=1", "b=2", "c=4"]));
     assert_eq!(merged("x: &x {<<: *base, d: 5}\nm: {<<: *x}"), fields(&["a=1", "b=2", "d=5"]), "merges of merges");
     assert_eq!(merged("m: {!!merge <<: *base}"), fields(&["a=1", "b=2"]), "with its tag");
+    assert_eq!(merged("m: {!!str <<: 1}"), fields(&["<<=1"]), "with the tag of text");
     assert_eq!(merged("m: {\"<<\": 1}"), fields(&["<<=1"]), "in quotes it is a name like others");
     assert_eq!(json("m: {<<: 1}"), Err("1:9: `<<` takes a mapping, or a list of mappings".into()));
     assert_eq!(json("m: {<<: [{a: 1}, 2]}"), Err("1:18: `<<` takes a mapping, or a list of mappings".into()));

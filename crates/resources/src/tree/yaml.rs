@@ -207,16 +207,16 @@ impl<'t> Reader<'t> {
         let mut merged = Vec::new();
         while let Some((event, span)) = self.next()? {
             let position = position(&span.start);
-            let (key, is_plain, is_tagged) = match event {
+            let (key, is_plain, tag) = match event {
                 Event::MappingEnd => break,
-                Event::Scalar(text, style, _, tag) => (text, style == ScalarStyle::Plain, tag.is_some()),
+                Event::Scalar(text, style, _, tag) => (text, style == ScalarStyle::Plain, tag),
                 Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) | Event::UnresolvedAlias(_) => {
                     return fail(position, "the name of a field must be text");
                 }
                 _ => continue,
             };
-            let is_merge = is_plain && key == "<<";
-            let switch = if is_plain && !is_tagged { switch(&key) } else { None };
+            let is_merge = is_plain && key == "<<" && tag.as_ref().is_none_or(|tag| tag.suffix() == "merge");
+            let switch = if is_plain && tag.is_none() { switch(&key) } else { None };
             let node = loop {
                 let Some((event, span)) = self.next()? else { return fail(position, "the document ends early") };
                 if let Some(node) = self.node(event, &span, depth + 1)? {
