@@ -62,7 +62,7 @@ pub(crate) struct PolicyState {
 /// Transactions on the nftables ruleset.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
-    /// Transactions of this process, by the iptables programs.
+    /// Transactions of this process, also by the iptables programs.
     pub(crate) commits: CommitCounter,
     /// Transactions of other processes on tables of this one.
     foreign: ForeignTransactions,

@@ -90,7 +90,7 @@ pub(crate) fn tables(
                 TableStep::Save { is_shared } => may_share &= note_save(table, now, outcome, is_shared),
                 TableStep::Restore { transactions } => {
                     if table.config().backend == Backend::Nft {
-                        commits.restored(transactions.filter(|_| outcome.is_success()));
+                        commits.committed(transactions.filter(|_| outcome.is_success()));
                     }
                     note_restore(table, now, outcome);
                 }
@@ -164,15 +164,21 @@ fn note_restore(table: &mut Reconciler, now: Duration, outcome: &Outcome) {
 }
 
 /// Brings the nftables tables to their desired state, one after the other. Outcomes are in the
-/// order of the tables, and are meaningless if the kernel is stopping.
+/// order of the tables, and are meaningless if the kernel is stopping. `commits` counts
+/// transactions: iptables-nft tables share the kernel's counter with these.
 pub(crate) fn nftables<'a>(
     kernel: &mut dyn Netfilter,
+    commits: &mut CommitCounter,
     tables: impl Iterator<Item = &'a mut NftablesTable>,
 ) -> Vec<NftablesOutcome> {
-    tables.map(|table| nftables_table(kernel, table)).collect()
+    tables.map(|table| nftables_table(kernel, commits, table)).collect()
 }
 
-fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> NftablesOutcome {
+fn nftables_table(
+    kernel: &mut dyn Netfilter,
+    commits: &mut CommitCounter,
+    table: &mut NftablesTable,
+) -> NftablesOutcome {
     while !kernel.is_stopping() {
         let now = kernel.now();
         match table.plan(now) {
@@ -183,6 +189,7 @@ fn nftables_table(kernel: &mut dyn Netfilter, table: &mut NftablesTable) -> Nfta
             }
             NftablesPlan::Commit(transaction) => {
                 let result = kernel.commit_nftables(&transaction);
+                commits.committed(result.is_ok().then_some(1));
                 table.on_committed(kernel.now(), result);
             }
             NftablesPlan::Sleep { until } => kernel.sleep(until.saturating_sub(now)),

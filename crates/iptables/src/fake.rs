@@ -106,7 +106,7 @@ impl FakeKernel {
                 }
                 Plan::Restore(command) => {
                     let result = self.restore(&command, &command.input);
-                    self.commits.restored(CommitCounter::transactions(&command.input).filter(|_| result.is_ok()));
+                    self.commits.committed(CommitCounter::transactions(&command.input).filter(|_| result.is_ok()));
                     *now += RUN_TIME;
                     reconciler.on_restored(*now, result);
                 }

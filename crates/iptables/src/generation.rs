@@ -21,7 +21,7 @@ pub struct ForeignCommits {
 /// let before = counter.foreign(41);
 /// // Two transactions of ours take the kernel from 41 to 43.
 /// let input = "*filter\n-F cali-a\nCOMMIT\n*filter\n--delete-chain cali-b\nCOMMIT\n";
-/// counter.restored(CommitCounter::transactions(input));
+/// counter.committed(CommitCounter::transactions(input));
 /// assert_eq!(counter.foreign(43), before);
 /// // Another program commits.
 /// assert_ne!(counter.foreign(44), before);
@@ -53,10 +53,11 @@ impl CommitCounter {
         Some(transactions)
     }
 
-    /// Counts the transactions that `iptables-nft-restore` has committed. `None` means that the
-    /// number is unknown, because the program failed or [`transactions`](Self::transactions) is
-    /// uncertain; later values then differ from all earlier ones.
-    pub const fn restored(&mut self, transactions: Option<u32>) {
+    /// Counts transactions of ours that the kernel has committed, by `iptables-nft-restore` or
+    /// netlink. `None` means that the number is unknown, because the commit failed or
+    /// [`transactions`](Self::transactions) is uncertain; later values then differ from all earlier
+    /// ones.
+    pub const fn committed(&mut self, transactions: Option<u32>) {
         match transactions {
             Some(transactions) => self.ours = self.ours.wrapping_add(transactions),
             None => self.epoch += 1,

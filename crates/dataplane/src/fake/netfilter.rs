@@ -176,10 +176,12 @@ impl Netfilter for FakeKernel {
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
-        // One ruleset holds both IP versions.
-        let tables =
-            [&self.netfilter.tables_v4, &self.netfilter.tables_v6, &self.netfilter.other_v4, &self.netfilter.other_v6];
-        let mut of_nftables = tables.into_iter().filter(|tables| tables.backend() == Backend::Nft);
-        of_nftables.try_fold(0, |sum: u32, tables| Some(sum.wrapping_add(tables.generation()?)))
+        // One ruleset holds all IP versions.
+        let FakeNetfilter { tables_v4, tables_v6, other_v4, other_v6, nftables, arp, .. } = &self.netfilter;
+        let by_netlink = nftables.values().chain([arp]).map(|table| table.transactions.len()).sum::<usize>();
+        let by_netlink = u32::try_from(by_netlink).ok()?;
+        let tables = [tables_v4, tables_v6, other_v4, other_v6].into_iter();
+        let mut by_iptables = tables.filter(|tables| tables.backend() == Backend::Nft);
+        by_iptables.try_fold(by_netlink, |sum, tables| Some(sum.wrapping_add(tables.generation()?)))
     }
 }

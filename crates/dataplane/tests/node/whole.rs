@@ -9,7 +9,7 @@ use tortie_rules::{IpvsConfig, Marks, RulesConfig, TunnelConfig};
 
 use crate::common::{
     addresses, apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, ip, kernel, pod, policy, profile,
-    set, up, workload,
+    set, up, workload, workload_id,
 };
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
@@ -251,4 +251,30 @@ fn tables_without_foreign_writes_are_not_read_again() {
         // One listing of all tables for each family.
         assert!(saved == 2 || !is_quiet, "{saved}");
     }
+}
+
+/// The ARP table changes with each pod, in the same ruleset as iptables-nft tables.
+#[test]
+fn a_pod_that_comes_or_goes_causes_no_read_of_the_tables() {
+    let mut config = config(Backend::Nft);
+    config.arp = Some(None);
+    let mut dataplane = Dataplane::new(config);
+    updates().into_iter().for_each(|update| dataplane.on_update(update));
+    (1..4).for_each(|index| dataplane.on_link(up(&format!("cali{index}"), index)));
+    dataplane.on_update(DesiredUpdate::InSync);
+    dataplane.on_links_in_sync();
+    let mut kernel = kernel(Backend::Nft);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
+    let counts = |kernel: &FakeKernel| {
+        let tables = [&kernel.netfilter.tables_v4, &kernel.netfilter.tables_v6];
+        (tables.map(|tables| tables.counters().saves), kernel.netfilter.arp.transactions.len())
+    };
+    let (read, committed) = counts(&kernel);
+    for _ in 0..3 {
+        dataplane.on_update(workload("another", pod("cali3", 3), &[]));
+        apply_until_in_sync(&mut dataplane, &mut kernel);
+        dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("another")));
+        apply_until_in_sync(&mut dataplane, &mut kernel);
+    }
+    assert_eq!(counts(&kernel), (read, committed + 6));
 }

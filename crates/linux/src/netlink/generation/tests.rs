@@ -44,7 +44,7 @@ kernel_test! {
                 assert!(restore(&namespace, program, input), "{input}");
                 let transactions = CommitCounter::transactions(input);
                 assert!(transactions.is_some());
-                counter.restored(transactions);
+                counter.committed(transactions);
                 assert_eq!(counter.foreign(nftables.generation().unwrap()), start, "{input}");
             }
         }
@@ -52,7 +52,7 @@ kernel_test! {
         let empties = "*filter\n:cali-e - -\n-A cali-e -j DROP\n-D cali-e 1\nCOMMIT\n*filter\n:cali-e - -\nCOMMIT\n";
         assert!(restore(&namespace, "iptables-nft-restore", empties));
         assert_eq!(CommitCounter::transactions(empties), None);
-        counter.restored(Some(1));
+        counter.committed(Some(1));
         assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
         namespace.shell("iptables-nft-save; iptables-nft-save -t filter; ip6tables-nft-save").unwrap();
         assert_eq!(counter.foreign(nftables.generation().unwrap()), start);
@@ -65,7 +65,7 @@ kernel_test! {
         // unnoticed.
         let before = counter.foreign(nftables.generation().unwrap());
         assert!(!restore(&namespace, "iptables-nft-restore", "*filter\n-A nowhere -j DROP\nCOMMIT\n"));
-        counter.restored(None);
+        counter.committed(None);
         assert_ne!(counter.foreign(nftables.generation().unwrap()), before);
     }
 }
