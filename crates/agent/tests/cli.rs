@@ -157,6 +157,18 @@ fn render_uses_the_configured_back_end() {
     let by_chains = stdout(&tortie(&[&args[..], &["--backend", "iptables"]].concat()));
     assert!(by_chains.starts_with("# ipset restore, IPv4\n"), "{by_chains}");
     assert!(by_chains.contains(":cali-FORWARD"), "{by_chains}");
+
+    let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\n\
+                spec: {cidr: 10.65.0.0/16, natOutgoing: true}\n";
+    let cluster = directory(&[("pool.yaml", pool)]);
+    let datastore = format!("file:{}", cluster.path().display());
+    let config = directory(&[("felix.cfg", "[global]\nBPFEnabled = true\nNFTablesMode = Enabled\n")]);
+    let config = config.path().join("felix.cfg");
+    let args = ["render", "--datastore", &datastore, "--node", "n1", "--config", config.to_str().unwrap()];
+    let beside_programs = stdout(&tortie(&args));
+    assert!(beside_programs.starts_with("# eBPF programs\n"), "{beside_programs}");
+    assert!(beside_programs.contains("# nft -f, IPv4\n") && beside_programs.contains("counter masquerade"));
+    assert!(!beside_programs.contains("IPv6\n") && !beside_programs.contains("-restore"), "{beside_programs}");
 }
 
 #[test]

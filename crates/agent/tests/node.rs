@@ -24,6 +24,7 @@ mod node {
     mod refusals;
     mod surroundings;
     mod take_over;
+    mod translation;
 }
 
 use std::fs;

@@ -95,6 +95,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if is_by_programs {
         rendered.ip_sets.retain(|(_, text)| !text.is_empty());
         rendered.tables.retain(|(.., text)| !programs::is_empty_table(text));
+        rendered.nftables.retain(|(_, text)| !text.is_empty());
     }
     print(&rendered, args, out).map_err(Failure::io("standard output"))
 }
@@ -132,8 +133,9 @@ fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> R
         return Err(Failure::usage("--programs: chains enforce policy, unless with --backend ebpf"));
     }
     let is_by_nftables = match args.backend {
-        Some(backend) => backend == RenderedBackend::Nftables,
-        None => !is_by_programs && settings::uses_nftables(config, false),
+        Some(RenderedBackend::Nftables) => true,
+        Some(RenderedBackend::Iptables) => false,
+        Some(RenderedBackend::Ebpf) | None => settings::uses_nftables(config, false),
     };
     if is_by_nftables {
         if args.table.is_some() || args.ipsets {
@@ -142,8 +144,8 @@ fn dataplane_settings(args: &Args, resolved: &Resolved, hostname: Hostname) -> R
         settings::for_nftables(config, &mut settings).map_err(Failure::failed)?;
     }
     if is_by_programs {
-        // The output is for machines that have iptables.
-        settings.rules.accepts_beside_programs = true;
+        // The output is for machines that have iptables, unless nftables takes its place.
+        settings.rules.accepts_beside_programs = !is_by_nftables;
         settings::not_done_by_programs(resolved).iter().for_each(|what| eprintln!("{what}"));
     }
     Ok(settings)

@@ -335,7 +335,7 @@ impl Sources {
         }
         let depends_on_bird = matches!(baseline, Baseline::Unknown) && is_by_default;
         let beside_nftables = match config.nftables_mode {
-            NftablesMode::Auto if !config.bpf_enabled => overruled_by_nftables(&config, &set_at, BY_AUTO),
+            NftablesMode::Auto => overruled_by_nftables(&config, &set_at, BY_AUTO),
             _ => Vec::new(),
         };
         Ok(Resolved { config, raw, notices, beside_nftables, depends_on_bird })
@@ -390,21 +390,10 @@ fn narrow_marks(
 
 /// Returns notices about parameters that are set, and that others leave without an effect.
 fn overruled(config: &Config, set_at: &BTreeMap<&'static str, ConfigSource>) -> Vec<Notice> {
-    const BY_PROGRAMS: &str = "eBPF programs enforce policy, and the remaining chains are written for iptables";
     if config.nftables_mode != NftablesMode::Enabled {
         return Vec::new();
     }
-    if !config.bpf_enabled {
-        return overruled_by_nftables(config, set_at, "NFTablesMode=Enabled");
-    }
-    let source = set_at.get("NFTablesMode");
-    let notice = |source: &ConfigSource| Notice::Overruled {
-        name: "NFTablesMode",
-        source: *source,
-        by: "BPFEnabled",
-        why: BY_PROGRAMS,
-    };
-    source.map(notice).into_iter().collect()
+    overruled_by_nftables(config, set_at, "NFTablesMode=Enabled")
 }
 
 const BY_AUTO: &str = "NFTablesMode=Auto, which follows kube-proxy to nftables";

@@ -333,6 +333,10 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
             is_set("MaxIpsetSize"),
             "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
         ),
+        (
+            config.flow_table_offload == FlowTableOffload::All,
+            "NFTablesFlowTableOffload: eBPF programs see all packets, so that no connection is left to a flow table",
+        ),
     ];
     unsupported.into_iter().filter_map(|(is_set, message)| is_set.then_some(message)).collect()
 }
@@ -358,7 +362,8 @@ pub fn uses_nftables(config: &Config, kube_proxy_does: bool) -> bool {
     }
 }
 
-/// Adapts the settings to nftables in place of iptables and IP sets.
+/// Adapts the settings to nftables in place of iptables and IP sets. Beside eBPF programs, which
+/// enforce policy, there are few chains, and no connection bypasses the programs by a flow table.
 ///
 /// # Errors
 /// If parameters do not fit each other.
@@ -370,11 +375,12 @@ pub fn for_nftables(config: &Config, settings: &mut DataplaneConfig) -> Result<(
     rules.deny = deny(config.nftables_filter_deny_action);
     rules.filter_allow = allow(config.nftables_filter_allow_action);
     rules.mangle_allow = allow(config.nftables_mangle_allow_action);
+    let is_by_chains = rules.policy_backend == PolicyBackend::Chains;
     let layout = match config.nftables_layout {
-        NftablesLayout::Felix => tortie_iptables::Layout::Felix,
-        NftablesLayout::Fast => tortie_iptables::Layout::Fast,
+        NftablesLayout::Fast if is_by_chains => tortie_iptables::Layout::Fast,
+        NftablesLayout::Felix | NftablesLayout::Fast => tortie_iptables::Layout::Felix,
     };
-    let offload_flows = config.flow_table_offload == FlowTableOffload::All;
+    let offload_flows = is_by_chains && config.flow_table_offload == FlowTableOffload::All;
     rules.packet_filter = PacketFilter::Nftables(tortie_rules::NftablesConfig { layout, offload_flows });
     let flow_interfaces = config.flow_table_interfaces.clone().filter(|_| offload_flows);
     settings.nftables = Some(NftablesConfig {

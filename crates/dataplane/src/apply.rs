@@ -77,10 +77,13 @@ impl Dataplane {
         let mut unenforced = self.note_sets(reports, wakeups, problems);
         problems.extend(self.managers.policies.reduced());
 
-        let in_nftables =
-            drive::nftables(kernel, self.output.families.iter_mut().filter_map(|it| it.nftables.as_mut()));
+        // One table holds all layers, so all of it waits for eBPF programs.
+        let may_replace = self.may_replace_chains();
+        let commits = &mut self.transactions.commits;
+        let tables = self.output.families.iter_mut().filter(|_| may_replace).filter_map(|it| it.nftables.as_mut());
+        let in_nftables = drive::nftables(kernel, commits, tables);
         // Policy does not depend on the ARP table.
-        let arp = drive::nftables(kernel, self.output.arp.iter_mut());
+        let arp = drive::nftables(kernel, commits, self.output.arp.iter_mut());
         let may_sweep = in_nftables.iter().all(Result::is_ok);
         let outcomes = self.drive_tables(kernel, may_sweep);
         if kernel.is_stopping() {
@@ -177,7 +180,6 @@ impl Dataplane {
         problems.extend(managers.nodes.problems());
         problems.extend(managers.service_loop.problems());
         if !self.is_by_chains() {
-            problems.extend(managers.workloads.without_effect());
             if self.renderer.config().has_tunnels() {
                 problems.extend(managers.hosts.deciding_about_tunnels());
             }

@@ -36,7 +36,8 @@ pub(crate) struct FamilyOutput {
     pub(crate) family: Family,
     pub(crate) tables: Vec<Reconciler>,
     pub(crate) ip_sets: IpSets,
-    /// Replaces `tables` and `ip_sets`, which are then empty.
+    /// Replaces `tables` and `ip_sets`, which are then empty. Sparse where eBPF programs enforce
+    /// policy.
     pub(crate) nftables: Option<NftablesTable>,
     host_stand_ins: HostStandIns,
     needs: Option<Needs>,
@@ -56,6 +57,7 @@ struct Needs {
 
 impl Output {
     pub(crate) fn new(config: &DataplaneConfig) -> Self {
+        let is_by_programs = config.rules.policy_backend == PolicyBackend::Programs;
         let family_output = |family: &Family| FamilyOutput {
             family: *family,
             tables: match config.nftables {
@@ -67,13 +69,13 @@ impl Output {
                 let layout = config.rules.packet_filter.layout();
                 let node = nftables.budget.node / config.families.len().max(1);
                 let budget = Budget { node, ..nftables.budget };
-                let table =
-                    TableConfig { refresh_interval, layout, budget, ..TableConfig::new(TableId::calico(*family)) };
+                let id = TableId::calico(*family);
+                let table = TableConfig { id, refresh_interval, layout, budget, is_sparse: is_by_programs };
                 NftablesTable::new(table, nftables.features)
             }),
             ip_sets: IpSets::new(*family, tortie_ipsets::Config::default()),
             host_stand_ins: HostStandIns::default(),
-            needs: (config.rules.policy_backend == PolicyBackend::Programs).then(Needs::default),
+            needs: is_by_programs.then(Needs::default),
         };
         let mut families = config.families.clone();
         families.sort_unstable();
@@ -319,16 +321,20 @@ impl FamilyOutput {
     /// Hooks our chains into the kernel's in tables that are needed now, and unhooks them in all
     /// others.
     pub(crate) fn complete_needs(&mut self) {
-        let Self { tables, needs: Some(needs), .. } = self else { return };
-        for reconciler in tables {
-            let table = reconciler.config().table;
+        let Self { tables, nftables, needs: Some(needs), .. } = self else { return };
+        for table in Table::ALL {
             let is_needed = needs.active.iter().any(|(of, _)| *of == table);
             if is_needed == needs.hooked.contains(&table) {
                 continue;
             }
             for hook in needs.hooks.iter().filter(|hook| hook.table == table) {
-                let rules = if is_needed { hook.rules.clone() } else { Vec::new() };
-                reconciler.set_hook(hook.kernel_chain, hook.position, rules);
+                let rules = || if is_needed { hook.rules.clone() } else { Vec::new() };
+                if let Some(nftables) = nftables {
+                    nftables.set_hook(table, hook.kernel_chain, hook.position, rules());
+                }
+                for reconciler in tables.iter_mut().filter(|reconciler| reconciler.config().table == table) {
+                    reconciler.set_hook(hook.kernel_chain, hook.position, rules());
+                }
             }
             if is_needed {
                 needs.hooked.insert(table);

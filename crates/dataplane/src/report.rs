@@ -451,9 +451,6 @@ pub enum EndpointProblem {
     /// It uses a feature that is not supported for workloads that are identified by address.
     #[error("{0} has no effect on workloads that are identified by address")]
     WithoutEffect(&'static str),
-    /// It uses a feature that requires netfilter chains, but eBPF programs enforce policy.
-    #[error("{0} has no effect where eBPF programs enforce policy")]
-    NotByPrograms(&'static str),
     /// Its policy would decide about packets of tunnels between nodes, which netfilter chains
     /// accept before policy.
     #[error("its policy must allow packets of tunnels between nodes, because eBPF programs enforce it")]

@@ -73,13 +73,22 @@ pub struct TableConfig {
     /// Memory bounds on `Layout::Fast` besides the rules of policies: of one chain, and of all
     /// chains.
     pub budget: Budget,
+    /// Whether the table has only base chains with rules, and does not exist without content; false
+    /// by default.
+    pub is_sparse: bool,
 }
 
 impl TableConfig {
     /// Felix's defaults.
     #[must_use]
     pub const fn new(id: TableId) -> Self {
-        Self { id, refresh_interval: Some(Duration::from_secs(180)), layout: Layout::Felix, budget: Budget::DEFAULT }
+        Self {
+            id,
+            refresh_interval: Some(Duration::from_secs(180)),
+            layout: Layout::Felix,
+            budget: Budget::DEFAULT,
+            is_sparse: false,
+        }
     }
 }
 
@@ -287,6 +296,12 @@ struct Desired {
     flows: Option<FlowTable>,
 }
 
+impl Desired {
+    fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.sets.is_empty() && self.maps.is_empty() && self.flows.is_none()
+    }
+}
+
 /// Observed state of the kernel.
 #[derive(Debug, Default)]
 struct Kernel {
@@ -349,7 +364,7 @@ impl Pending {
 }
 
 impl Table {
-    /// A table whose desired state has only the base chains.
+    /// A table whose desired state has only the base chains, or nothing if it is sparse.
     #[must_use]
     pub fn new(config: TableConfig, features: Features) -> Self {
         let mut table = Self {

@@ -33,20 +33,22 @@ const SET: &str = "cali40s:clients";
 impl Lab {
     /// FORWARD leads to a chain that accepts a set and drops all other packets.
     fn new() -> Self {
-        let mut lab = Self {
-            table: Table::new(TableConfig::new(V4), Features::ALL),
-            kernel: FakeKernel::new(V4),
-            now: Duration::ZERO,
-        };
-        lab.table.set_hook(
-            Layer::Filter,
-            kernel_chain::FORWARD,
-            HookPosition::Insert,
-            vec![Rule::new(Action::Jump(name("cali-FORWARD")))],
-        );
+        let mut lab = Self::empty(TableConfig::new(V4));
+        lab.hook(true);
         lab.set(&["10.0.0.0/8", "192.0.2.1/32"]);
         lab.policy(&[Action::Accept, Action::Drop]);
         lab
+    }
+
+    fn empty(config: TableConfig) -> Self {
+        let table = Table::new(config, Features::ALL);
+        Self { table, kernel: FakeKernel::new(V4), now: Duration::ZERO }
+    }
+
+    fn hook(&mut self, leads_to_policy: bool) {
+        let jump = leads_to_policy.then(|| Rule::new(Action::Jump(name("cali-FORWARD"))));
+        let rules = jump.into_iter().collect();
+        self.table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, rules);
     }
 
     fn set(&mut self, members: &[&str]) {
@@ -371,6 +373,51 @@ fn a_refused_base_chain_is_written_as_soon_as_the_kernel_accepts_it() {
     let mut fresh = Lab::new();
     fresh.apply();
     assert_eq!(lab.kernel.dump(), fresh.kernel.dump());
+}
+
+#[test]
+fn a_sparse_table_has_only_base_chains_with_rules_and_is_gone_without_content() {
+    let mut lab = Lab::empty(TableConfig { is_sparse: true, ..TableConfig::new(V4) });
+    assert_eq!(lab.apply(), [""; 0]);
+    lab.policy(&[Action::Accept]);
+    for _ in 0..2 {
+        lab.hook(true);
+        lab.set(&["10.0.0.0/8"]);
+        let made = lab.apply();
+        let bases: Vec<&String> = made.iter().filter(|line| line.contains(" hook ")).collect();
+        assert!(bases.len() == 1 && bases[0].contains("filter-FORWARD"), "{made:?}");
+        assert_eq!(lab.apply(), [""; 0]);
+        lab.hook(false);
+        lab.table.remove_set(IpSetName::new(SET).unwrap());
+        assert_eq!(lab.apply(), ["flush chain ip calico filter-FORWARD", "delete table ip calico"]);
+        assert_eq!((lab.apply(), lab.kernel.dump()), (vec![], vec![]));
+    }
+}
+
+/// A packet on its way through the former chains must still find the elements of their maps.
+#[test]
+fn packets_leave_former_chains_before_these_are_removed() {
+    let mut former = Lab::new();
+    let map = (Layer::Filter, name("cali-from-wl-dispatch"));
+    let interface = MapKey::Interface("cali1".parse().unwrap());
+    former.table.set_verdict(map.0, map.1, interface, Some(MapVerdict::Accept));
+    former.apply();
+    for has_others in [false, true] {
+        let mut lab = Lab::empty(TableConfig { is_sparse: true, ..TableConfig::new(V4) });
+        lab.kernel = former.kernel.clone();
+        if has_others {
+            let rules = vec![Rule::new(Action::Masquerade { ports: None })];
+            lab.table.set_hook(Layer::Nat, kernel_chain::POSTROUTING, HookPosition::Append, rules);
+        }
+        lab.apply();
+        let made: Vec<String> = lab.kernel.transactions.iter().rev().take(2).map(ToString::to_string).collect();
+        let flush = "flush chain ip calico filter-FORWARD\n";
+        assert!(made[1].contains(flush) && !made[1].contains("delete"), "{made:?}");
+        assert!(made[0].contains("delete ") && !made[0].contains(flush), "{made:?}");
+        let dump = lab.kernel.dump();
+        assert!(!dump.iter().any(|line| line.contains("filter-") || line.contains("set ")), "{dump:?}");
+        assert_eq!(dump.len(), if has_others { 3 } else { 0 }, "{dump:?}");
+    }
 }
 
 /// A rule that nftables cannot express.

@@ -156,7 +156,7 @@ pub enum PolicyBackend {
     #[default]
     Chains,
     /// eBPF programs, which other code manages. Chains only translate addresses, set DSCP values,
-    /// protect tunnels and stop service loops.
+    /// protect tunnels, stop service loops, and limit packet rates and connections.
     Programs,
 }
 

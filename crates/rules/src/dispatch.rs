@@ -74,6 +74,25 @@ impl Renderer {
         chains
     }
 
+    /// Returns the `filter` chains that limit packet rates and connections of workloads beside eBPF
+    /// programs, and those that lead there. Packets of other workloads pass.
+    #[must_use]
+    pub fn workload_limits(&self, workloads: &[(InterfaceName, &QosControls)]) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        for (root, side, kind, direction) in [
+            (chain::FROM_WORKLOAD, Side::Source, EndpointChain::FromWorkload, Direction::Egress),
+            (chain::TO_WORKLOAD, Side::Destination, EndpointChain::ToWorkload, Direction::Ingress),
+        ] {
+            let limited = workloads.iter().filter_map(|(interface, qos)| {
+                Some((*interface, self.workload_limit(kind, direction, *interface, qos)?))
+            });
+            let (interfaces, limits): (Vec<InterfaceName>, Vec<Chain>) = limited.unzip();
+            chains.extend(Bins::new(interfaces).tree(root, side, kind, &[]));
+            chains.extend(limits);
+        }
+        chains
+    }
+
     /// Returns a workload interface's member in each verdict map of `filter`; `None` for maps
     /// without one. If there is no such workload, all are `None`.
     #[must_use]

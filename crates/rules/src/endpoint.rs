@@ -198,8 +198,7 @@ impl Renderer {
             self.known_connections(&kind.allow, &mut rules);
         }
         if let Some(count) = qos.as_ref().and_then(|qos| qos.connections) {
-            let comment = format!("Reject connections over {} connection limit", word(kind.direction));
-            rules.push(Rule::new(Action::RejectConnectionsAbove(count)).comment(comment));
+            rules.push(limit_connections(kind.direction, count));
         }
         rules.extend(kind.failsafe.map(|failsafe| Rule::new(Action::Jump(failsafe))));
         rules.push(Rule::new(Action::ClearMark(self.marks().verdict())));
@@ -219,6 +218,27 @@ impl Renderer {
             self.profiles(kind.direction, policies.profiles, &mut rules);
         }
         chain_of(kind.chain, interface, rules)
+    }
+
+    /// Returns the chain that only limits a workload's packets and connections, in the direction of
+    /// an endpoint chain; `None` without a limit.
+    pub(crate) fn workload_limit(
+        &self,
+        chain: EndpointChain,
+        direction: Direction,
+        interface: InterfaceName,
+        qos: &QosControls,
+    ) -> Option<Chain> {
+        let limits = QosLimits::new(qos, direction);
+        let mut rules = Vec::new();
+        if let Some(rate) = limits.packet_rate {
+            self.limit_packet_rate(direction, rate, &mut rules);
+        }
+        if let Some(count) = limits.connections {
+            let known = Matches::new().conntrack(ConntrackStates::RELATED_OR_ESTABLISHED);
+            rules.extend([Rule::when(known, Action::Return), limit_connections(direction, count)]);
+        }
+        (!rules.is_empty()).then(|| chain_of(chain, interface.as_str(), rules))
     }
 
     fn limit_packet_rate(&self, direction: Direction, limit: PacketRate, rules: &mut Vec<Rule>) {
@@ -345,6 +365,11 @@ impl QosLimits {
 /// Reports whether every packet in a direction counts towards a limit.
 pub(crate) fn has_packet_rate(qos: Option<&QosControls>, direction: Direction) -> bool {
     qos.is_some_and(|qos| QosLimits::new(qos, direction).packet_rate.is_some())
+}
+
+fn limit_connections(direction: Direction, count: u32) -> Rule {
+    let comment = format!("Reject connections over {} connection limit", word(direction));
+    Rule::new(Action::RejectConnectionsAbove(count)).comment(comment)
 }
 
 fn chain_of(kind: EndpointChain, interface: &str, rules: Vec<Rule>) -> Chain {

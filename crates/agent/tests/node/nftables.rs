@@ -48,6 +48,9 @@ tortie_lab::kernel_test! {
     }
     fn a_change_of_the_back_end_is_named_and_leaves_no_tables_behind() {
         let mut node = Node::new("nft", CLUSTER);
+        // All back ends need chains for it.
+        let pool = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\n";
+        node.write("pool.yaml", &format!("{pool}spec: {{cidr: 10.65.0.0/16, natOutgoing: true}}\n"));
         node.start();
         let tables = |node: &Node| node.shell("nft list tables");
         let enforces = |by: &str| {
@@ -57,14 +60,16 @@ tortie_lab::kernel_test! {
         assert!(enforces("iptables"));
         let changes = [
             ("nftablesMode: Enabled", "nftables", "nftables, ", true),
-            ("bpfEnabled: true", "programs", "eBPF programs, ", false),
+            ("bpfEnabled: true", "programs", "eBPF programs, IPv4", false),
+            ("bpfEnabled: true, nftablesMode: Enabled", "programs", "eBPF programs, nftables, ", true),
             ("nftablesMode: Disabled", "iptables", "iptables nft, ", false),
         ];
         for (spec, by, logged, has_tables) in changes {
             let felix = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\n";
             node.write("felix.yaml", &format!("{felix}spec: {{{spec}}}\n"));
-            node.until("the other back end enforces policy alone", |_| {
-                enforces(by) && tables(&node).contains("table ip calico\n") == has_tables
+            node.until("the other back end enforces policy alone", |iptables| {
+                let has = (tables(&node).contains("table ip calico\n"), iptables.contains("cali"));
+                enforces(by) && has == (has_tables, !has_tables)
             });
             let log = node.log();
             let restarted = log.lines().rfind(|line| line.contains("the engine has restarted")).unwrap();

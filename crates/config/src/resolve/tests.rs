@@ -176,18 +176,18 @@ fn parameters_that_others_leave_nothing_to_do_are_named_with_these() {
         notices.iter().map(ToString::to_string).collect()
     };
     let (bpf, nftables) = (("BPFEnabled", "true"), ("NFTablesMode", "Enabled"));
-    let both = notices_of(&[bpf, nftables]);
-    assert_eq!(both.len(), 1, "{both:?}");
-    assert!(both[0].starts_with("datastore (global): NFTablesMode: has no effect beside BPFEnabled: "), "{both:?}");
-    let idle = notices_of(&[
-        nftables,
-        ("IpsetsRefreshInterval", "7"),
-        ("FeatureDetectOverride", "RestoreSupportsLock=false,ChecksumOffloadBroken=true"),
-    ]);
-    assert_eq!(idle.len(), 2, "{idle:?}");
-    assert!(idle.iter().all(|notice| notice.contains(" has no effect beside NFTablesMode=Enabled: ")), "{idle:?}");
+    for backend in [&[nftables][..], &[bpf, nftables]] {
+        let of_iptables = [
+            ("IpsetsRefreshInterval", "7"),
+            ("FeatureDetectOverride", "RestoreSupportsLock=false,ChecksumOffloadBroken=true"),
+        ];
+        let idle = notices_of(&[backend, &of_iptables].concat());
+        assert_eq!(idle.len(), 2, "{idle:?}");
+        assert!(idle.iter().all(|notice| notice.contains(" has no effect beside NFTablesMode=Enabled: ")), "{idle:?}");
+    }
     for alone in [
-        &[bpf, ("NFTablesMode", "Auto")][..],
+        &[bpf, nftables][..],
+        &[bpf, ("NFTablesMode", "Auto")],
         &[bpf, ("NFTablesMode", "Disabled")],
         &[nftables, ("IpsetsRefreshInterval", "90"), ("FeatureDetectOverride", "ChecksumOffloadBroken=true")],
         &[("IpsetsRefreshInterval", "7"), ("FeatureDetectOverride", "RestoreSupportsLock=false")],
@@ -205,11 +205,11 @@ fn parameters_that_have_nothing_to_do_where_nftables_is_chosen_are_kept_for_then
     };
     let interval = ("IpsetsRefreshInterval", "7");
     let notices = beside(&[interval]);
-    assert_eq!(notices, beside(&[interval, ("NFTablesMode", "Auto")]));
+    assert_eq!(notices, beside(&[interval, ("NFTablesMode", "Auto"), ("BPFEnabled", "true")]));
     let begins =
         "datastore (global): IpsetsRefreshInterval: has no effect beside NFTablesMode=Auto, which follows kube-proxy";
     assert!(notices.len() == 1 && notices[0].starts_with(begins), "{notices:?}");
-    for without in [&[interval, ("NFTablesMode", "Disabled")][..], &[interval, ("BPFEnabled", "true")], &[]] {
+    for without in [&[interval, ("NFTablesMode", "Disabled")][..], &[]] {
         assert!(beside(without).is_empty(), "{without:?}");
     }
 }

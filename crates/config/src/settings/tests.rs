@@ -66,6 +66,15 @@ fn nftables_is_programmed_where_it_is_asked_for_or_kube_proxy_does() {
 }
 
 #[test]
+fn chains_beside_programs_have_neither_a_flow_table_nor_a_layout() {
+    let pairs = [("BPFEnabled", "true"), ("NFTablesFlowTableOffload", "All"), ("NFTablesLayout", "Fast")];
+    let mut settings = settings(&pairs).unwrap();
+    for_nftables(&config(&pairs), &mut settings).unwrap();
+    assert!(settings.nftables.is_some() && !wants_flow_table(&settings));
+    assert_eq!(settings.rules.packet_filter, PacketFilter::Nftables(tortie_rules::NftablesConfig::default()));
+}
+
+#[test]
 fn a_mask_with_too_few_bits_is_named() {
     let error = settings(&[("IptablesMarkMask", "0x3f"), ("WireguardEnabled", "true")]).unwrap_err();
     assert!(error.to_string().starts_with("IptablesMarkMask: "), "{error}");
@@ -281,9 +290,12 @@ fn requested_features_without_ebpf_support_are_named() {
     };
     assert_eq!(named(&[("BPFEnabled", "true"), ("IptablesFilterAllowAction", "RETURN")]), [""; 0]);
     assert_eq!(named(&[("DefaultEndpointToHostAction", "ACCEPT"), ("IptablesFilterDenyAction", "DROP")]), [""; 0]);
-    for (name, value) in
-        [("IptablesFilterDenyAction", "REJECT"), ("IptablesMangleAllowAction", "RETURN"), ("MaxIpsetSize", "7")]
-    {
+    for (name, value) in [
+        ("IptablesFilterDenyAction", "REJECT"),
+        ("IptablesMangleAllowAction", "RETURN"),
+        ("MaxIpsetSize", "7"),
+        ("NFTablesFlowTableOffload", "All"),
+    ] {
         assert_eq!(named(&[(name, value)]), [name]);
     }
     assert_eq!(named(&[("LogPrefix", "dropped"), ("LogActionRateLimit", "7/minute"), ("FlowLogsFile", "/f")]), [""; 0]);

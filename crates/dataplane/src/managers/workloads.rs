@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tortie_iptables::{ChainName, InterfaceName, Table};
+use tortie_iptables::{ChainName, InterfaceName, StandIn, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
@@ -30,6 +30,8 @@ pub(crate) struct Workloads {
     programmed: BTreeMap<InterfaceName, Programmed>,
     dispatch: ChainSet,
     has_dispatch: bool,
+    /// Limits that chains apply, where eBPF programs enforce policy.
+    limits: BTreeMap<InterfaceName, QosControls>,
 }
 
 #[derive(Debug)]
@@ -125,7 +127,32 @@ impl Workloads {
             let chains = with.renderer.workload_dispatch(self.programmed.keys().copied());
             self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
         }
+        if config.policy_backend == PolicyBackend::Programs {
+            self.write_limits(&changed, with);
+        }
         changed
+    }
+
+    fn write_limits(&mut self, changed: &BTreeSet<InterfaceName>, with: &mut Completion<'_>) {
+        let mut has_changed = !std::mem::replace(&mut self.has_dispatch, true);
+        for interface in changed {
+            let limits = self.owner(*interface).and_then(|(_, state)| qos_of(state)).cloned();
+            has_changed |= self.limits.get(interface) != limits.as_ref();
+            match limits {
+                Some(limits) => drop(self.limits.insert(*interface, limits)),
+                None => drop(self.limits.remove(interface)),
+            }
+        }
+        if !has_changed {
+            return;
+        }
+        let limits: Vec<_> = self.limits.iter().map(|(interface, qos)| (*interface, qos)).collect();
+        let chains = with.renderer.workload_limits(&limits);
+        for chain in &chains {
+            // A missing limit is no reason to drop packets.
+            with.output.set_stand_in(&[Table::Filter], chain.name, &StandIn::Rules(Vec::new()));
+        }
+        self.dispatch.replace(chains.into_iter().map(|chain| (Table::Filter, chain)), with.output);
     }
 
     /// Updates the chains of an interface. Returns whether it has an endpoint.
@@ -138,16 +165,18 @@ impl Workloads {
                 with.output.remove_chain(&[Table::Filter], endpoint_chain(kind, interface.as_str()));
             }
             let _ = with.groups.exchange(old_groups, [], with.renderer, with.output);
-            with.output.set_workload_verdicts(interface, &with.renderer.workload_maps(interface, None));
+            if is_by_chains {
+                with.output.set_workload_verdicts(interface, &with.renderer.workload_maps(interface, None));
+            }
             return false;
         };
-        let maps = with.renderer.workload_maps(interface, Some((state.endpoint.state, qos_of(state))));
-        with.output.set_workload_verdicts(interface, &maps);
         if !is_by_chains {
             let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups: old_groups };
             self.programmed.insert(interface, programmed);
             return true;
         }
+        let maps = with.renderer.workload_maps(interface, Some((state.endpoint.state, qos_of(state))));
+        with.output.set_workload_verdicts(interface, &maps);
         let tiers = group_tiers(&state.tiers, with.policies);
         let in_use = match state.endpoint.state {
             AdminState::Active => &tiers[..],
@@ -169,24 +198,6 @@ impl Workloads {
             let has_it =
                 interface.and_then(|interface| self.programmed.get(&interface)).is_some_and(|owner| owner.id == *id);
             WorkloadView { id, state: &endpoint.state, interface, has_it }
-        })
-    }
-
-    /// Returns a problem for each field that requires chains, where eBPF programs enforce policy.
-    pub(crate) fn without_effect(&self) -> impl Iterator<Item = DataplaneProblem> {
-        let limits = |state: &WorkloadEndpointState| {
-            let Some(qos) = qos_of(state) else { return Vec::new() };
-            let has_rate = qos.ingress_packet_rate > 0 || qos.egress_packet_rate > 0;
-            let has_count = qos.ingress_max_connections > 0 || qos.egress_max_connections > 0;
-            let fields = [(has_rate, "qosControls packet rate"), (has_count, "qosControls maximum connections")];
-            fields.into_iter().filter_map(|(is_set, field)| is_set.then_some(field)).collect()
-        };
-        self.endpoints.iter().flat_map(move |(id, endpoint)| {
-            let owner = Owner::Workload(id.clone());
-            let error = EndpointProblem::NotByPrograms;
-            limits(&endpoint.state)
-                .into_iter()
-                .map(move |field| DataplaneProblem::Endpoint { owner: owner.clone(), error: error(field) })
         })
     }
 

@@ -1,16 +1,21 @@
 //! Policy that eBPF programs enforce, which another component manages.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use tortie_dataplane::fake::{FakeKernel, Writes};
-use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, EndpointProblem, EndpointStatus};
+use tortie_dataplane::{Dataplane, DataplaneConfig, EndpointStatus};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpPool, QosControls, WorkloadExtras};
+use tortie_nftables::Command;
 use tortie_rules::PolicyBackend;
 
 use crate::common::{
     apply_until_in_sync, cidr, config, dataplane, host, host_endpoint, kernel, pod, policy, profile, set, texts, up,
     workload, workload_id,
 };
+use crate::nftables::by_nftables;
 
 fn updates() -> Vec<DesiredUpdate> {
     vec![
@@ -39,6 +44,13 @@ fn without_iptables() -> DataplaneConfig {
     config
 }
 
+fn beside_nftables() -> DataplaneConfig {
+    let mut config = by_nftables();
+    config.rules.policy_backend = PolicyBackend::Programs;
+    config.ip_sets.installed = false;
+    config
+}
+
 fn start(config: DataplaneConfig) -> Dataplane {
     let mut dataplane = Dataplane::new(config);
     updates().into_iter().for_each(|update| dataplane.on_update(update));
@@ -53,6 +65,28 @@ fn bare_kernel() -> FakeKernel {
     let mut kernel = kernel(Backend::Nft);
     kernel.netfilter.not_runnable = vec!["tables".into(), "ipset".into()];
     kernel
+}
+
+/// Returns the lines of an nftables table.
+fn dump(kernel: &FakeKernel, family: Family) -> Vec<String> {
+    kernel.netfilter.nftables[&family].dump()
+}
+
+/// Returns the layers of an nftables table that have chains.
+fn layers(kernel: &FakeKernel, family: Family) -> BTreeSet<String> {
+    let table = dump(kernel, family);
+    let chains = table.iter().filter(|line| line.starts_with("add chain"));
+    chains.filter_map(|line| Some(line.split(' ').nth(4)?.split_once('-')?.0.to_owned())).collect()
+}
+
+fn transactions(kernel: &FakeKernel) -> usize {
+    kernel.netfilter.nftables.values().map(|table| table.transactions.len()).sum()
+}
+
+fn with_dscp(value: u8) -> tortie_model::WorkloadEndpoint {
+    let qos = QosControls { dscp: Some(value), ..QosControls::default() };
+    let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
+    tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod("cali1", 1) }
 }
 
 fn status(dataplane: &Dataplane) -> Option<EndpointStatus> {
@@ -186,10 +220,7 @@ fn only_tables_that_are_needed_have_chains_and_only_their_sets_are_there() {
     assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
     assert_eq!(kernel.writes(), Writes::default());
 
-    let extras =
-        WorkloadExtras { qos: Some(QosControls { dscp: Some(10), ..QosControls::default() }), ..Default::default() };
-    let marked = tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod("cali1", 1) };
-    again.on_update(workload("w", marked, &["a"]));
+    again.on_update(workload("w", with_dscp(10), &["a"]));
     assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
     assert_eq!(tables_of_ours(&kernel), [Table::Mangle, Table::Nat]);
     assert_eq!(kernel.netfilter.sets.members("cali40dscp-src-net"), ["10.65.0.1"]);
@@ -249,21 +280,169 @@ fn chains_that_enforced_policy_go_once_programs_do() {
 }
 
 #[test]
-fn fields_that_need_chains_are_named() {
+fn without_iptables_an_nftables_table_has_what_features_need() {
+    let mut kernel = bare_kernel();
+    let mut dataplane = start(beside_nftables());
+    let (nat, both) = (["nat".to_owned()].into(), ["mangle".to_owned(), "nat".to_owned()].into());
+    dataplane.on_update(pool("10.65.0.0/16", true));
+    apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert_eq!(transactions(&kernel), 0, "no program filters packets yet");
+
+    dataplane.set_policy_in_force(true, vec![]);
+    for _ in 0..2 {
+        let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+        assert!(report.is_complete(), "{:?}", report.problems);
+        assert_eq!((layers(&kernel, Family::V4), dump(&kernel, Family::V6)), (BTreeSet::clone(&nat), vec![]));
+        let table = dump(&kernel, Family::V4);
+        let has = |text: &str| table.iter().any(|line| line.contains(text));
+        assert!(has("nat-cali-nat-outgoing") && has("masquerade"), "{table:#?}");
+        assert!(has("cali40masq-ipam-pools { 10.65.0.0/16 }"), "{table:#?}");
+        assert!(!has("abc") && !has("add map") && !has("cali1"), "nothing of policy: {table:#?}");
+
+        dataplane.on_update(workload("w", with_dscp(10), &["a"]));
+        assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+        assert_eq!(layers(&kernel, Family::V4), both);
+        dataplane.on_update(workload("w", pod("cali1", 1), &["a"]));
+        assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+        assert_eq!(dump(&kernel, Family::V4), table);
+
+        // A restart has nothing to write.
+        let before = transactions(&kernel);
+        let mut again = start(beside_nftables());
+        again.set_policy_in_force(true, vec![]);
+        again.on_update(pool("10.65.0.0/16", true));
+        assert!(apply_until_in_sync(&mut again, &mut kernel).is_complete());
+        assert_eq!(transactions(&kernel), before);
+
+        dataplane.on_update(DesiredUpdate::IpPoolRemove(cidr("10.65.0.0/16")));
+        assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+        assert_eq!(dump(&kernel, Family::V4), [""; 0]);
+        dataplane.on_update(pool("10.65.0.0/16", true));
+    }
+}
+
+#[test]
+fn a_failing_nftables_table_leaves_policy_in_force() {
+    let mut kernel = bare_kernel();
+    let mut dataplane = start(beside_nftables());
+    dataplane.set_policy_in_force(true, vec![]);
+    dataplane.on_update(pool("10.65.0.0/16", true));
+    kernel.netfilter.nftables.get_mut(&Family::V4).expect("it has both").failures = 100;
+    let report = dataplane.apply(&mut kernel);
+    assert_eq!(texts(&report.problems), ["cannot write table ip calico: injected failure"]);
+    assert!(report.enforced() && report.unenforced.is_empty());
+    assert_eq!(status(&dataplane), Some(EndpointStatus::Up));
+    kernel.netfilter.nftables.get_mut(&Family::V4).expect("it has both").failures = 0;
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+}
+
+#[test]
+fn an_nftables_table_that_enforced_policy_keeps_what_features_need_once_programs_do() {
+    for masquerade in [false, true] {
+        let mut kernel = bare_kernel();
+        let mut former = by_nftables();
+        former.ip_sets.installed = false;
+        let mut former = start(former);
+        former.on_update(pool("10.65.0.0/16", masquerade));
+        assert!(apply_until_in_sync(&mut former, &mut kernel).is_complete());
+        let in_force = Family::ALL.map(|family| dump(&kernel, family));
+        assert_eq!(layers(&kernel, Family::V4).len(), 4);
+
+        let mut programs = start(beside_nftables());
+        programs.on_update(pool("10.65.0.0/16", masquerade));
+        for _ in 0..3 {
+            assert!(!apply_until_in_sync(&mut programs, &mut kernel).enforced());
+            assert_eq!(Family::ALL.map(|family| dump(&kernel, family)), in_force);
+        }
+        programs.set_policy_in_force(true, vec![]);
+        assert!(apply_until_in_sync(&mut programs, &mut kernel).is_complete());
+        let expected = if masquerade { ["nat".to_owned()].into() } else { BTreeSet::new() };
+        assert_eq!(layers(&kernel, Family::V4), expected);
+        let table = dump(&kernel, Family::V4);
+        assert!(table.is_empty() != masquerade && !table.iter().any(|line| line.contains("add map")), "{table:#?}");
+        assert_eq!(dump(&kernel, Family::V6), [""; 0]);
+    }
+}
+
+#[test]
+fn chains_and_sets_in_iptables_go_once_nftables_and_programs_replace_them() {
+    for by_chains in [false, true] {
+        let mut kernel = kernel(Backend::Nft);
+        let mut before = start(if by_chains { config(Backend::Nft) } else { by_programs() });
+        before.on_update(pool("10.65.0.0/16", true));
+        before.set_policy_in_force(true, vec![]);
+        assert!(apply_until_in_sync(&mut before, &mut kernel).is_complete());
+        let left = tables_of_ours(&kernel);
+        assert!(left.contains(&Table::Nat) && !kernel.netfilter.sets.names().is_empty());
+
+        let mut config = beside_nftables();
+        config.iptables.sweep = Family::ALL.map(|family| (family, Backend::Nft)).into();
+        config.ip_sets.installed = true;
+        let mut dataplane = start(config);
+        dataplane.on_update(pool("10.65.0.0/16", true));
+        apply_until_in_sync(&mut dataplane, &mut kernel);
+        assert_eq!(tables_of_ours(&kernel), left);
+
+        dataplane.set_policy_in_force(true, vec![]);
+        let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+        assert!(report.is_complete(), "{:?}", report.problems);
+        assert_eq!((tables_of_ours(&kernel), kernel.netfilter.sets.names()), (vec![], vec![]));
+        assert_eq!(layers(&kernel, Family::V4), ["nat".to_owned()].into());
+    }
+}
+
+#[test]
+fn chains_beside_programs_limit_packets_and_connections() {
     let qos = QosControls { ingress_packet_rate: 10, egress_max_connections: 5, ..QosControls::default() };
     let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
+    let limited = || tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras.clone())), ..pod("cali1", 1) };
+    for config in [beside_nftables(), by_programs()] {
+        let is_in_nftables = config.nftables.is_some();
+        let mut kernel = if is_in_nftables { bare_kernel() } else { kernel(Backend::Nft) };
+        let mut dataplane = start(config);
+        dataplane.set_policy_in_force(true, vec![]);
+        let shown = |kernel: &FakeKernel| match is_in_nftables {
+            true => dump(kernel, Family::V6).join("\n"),
+            false => kernel.netfilter.tables_v6.saved(Table::Filter),
+        };
+        for _ in 0..2 {
+            dataplane.on_update(workload("w", limited(), &["a"]));
+            let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+            assert!(report.is_complete(), "{:?}", report.problems);
+            let text = shown(&kernel);
+            for part in
+                ["cali-tw-cali1", "Drop packets over ingress", "cali-fw-cali1", "Reject connections over egress"]
+            {
+                assert!(text.contains(part), "{text}");
+            }
+            assert!(!text.contains("cali-pi-") && !text.contains("all hosts"), "{text}");
+
+            dataplane.on_update(workload("w", pod("cali1", 1), &["a"]));
+            assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+            assert!(!shown(&kernel).contains("cali"), "{}", shown(&kernel));
+        }
+    }
+}
+
+/// A missing limit is no reason to drop packets.
+#[test]
+fn a_limit_that_the_kernel_refuses_is_named_and_packets_pass() {
+    let qos = QosControls { ingress_packet_rate: 10, ..QosControls::default() };
+    let extras = WorkloadExtras { qos: Some(qos), ..WorkloadExtras::default() };
     let limited = tortie_model::WorkloadEndpoint { extras: Some(Box::new(extras)), ..pod("cali1", 1) };
-    let mut dataplane = start(by_programs());
+    let mut kernel = bare_kernel();
+    let is_limit =
+        |command: &Command| matches!(command, Command::AddRule { rule, .. } if rule.shown.text.contains("limit"));
+    for table in kernel.netfilter.nftables.values_mut() {
+        table.refuse = Some(Arc::new(move |command| is_limit(command).then(|| "no such module".to_owned())));
+    }
+    let mut dataplane = start(beside_nftables());
     dataplane.set_policy_in_force(true, vec![]);
     dataplane.on_update(workload("w", limited, &["a"]));
-    let report = apply_until_in_sync(&mut dataplane, &mut kernel(Backend::Nft));
-    let field = |problem: &DataplaneProblem| match problem {
-        DataplaneProblem::Endpoint { error: EndpointProblem::NotByPrograms(field), .. } => Some(*field),
-        _ => None,
-    };
-    assert_eq!(
-        report.problems.iter().filter_map(field).collect::<Vec<_>>(),
-        ["qosControls packet rate", "qosControls maximum connections"]
-    );
-    assert!(report.enforced());
+    let report = apply_until_in_sync(&mut dataplane, &mut kernel);
+    assert!(report.enforced() && report.problems.len() == 2, "{:?}", report.problems);
+    assert!(texts(&report.problems).iter().all(|text| text.contains("default/w")), "{:?}", texts(&report.problems));
+    let table = dump(&kernel, Family::V4);
+    assert!(table.iter().any(|line| line.starts_with("add chain ip calico filter-cali-tw-cali1")), "{table:#?}");
+    assert!(!table.iter().any(|line| line.ends_with("drop")), "{table:#?}");
 }

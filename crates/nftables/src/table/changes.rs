@@ -34,6 +34,9 @@ impl Table {
     pub(super) fn changes(&self) -> (Transaction, bool) {
         let mut transaction = Transaction::new(self.config.id);
         let observed = self.kernel.observed.as_ref().expect("the table was read");
+        if self.config.is_sparse && self.desired.is_empty() {
+            return self.removal(observed);
+        }
         let rewrites = self.must_rewrite_table(observed);
         let nothing = Observed::default();
         if rewrites {
@@ -88,6 +91,19 @@ impl Table {
             transaction.commands.clear();
         }
         (transaction, true)
+    }
+
+    /// Returns the removal of the table. Packets are kept from its chains first: one on its way
+    /// through them would find maps without elements.
+    fn removal(&self, observed: &Observed) -> (Transaction, bool) {
+        let is_hooked = |chain: &observed::Chain| chain.base.is_some() && !chain.rules.is_empty();
+        let hooked = observed.chains.iter().filter(|(_, chain)| is_hooked(chain));
+        let mut commands: Vec<Command> = hooked.map(|(name, _)| Command::FlushChain { chain: name.clone() }).collect();
+        let is_all = commands.is_empty();
+        if is_all && observed.exists {
+            commands.push(Command::DeleteTable);
+        }
+        (Transaction { table: self.config.id, commands }, is_all)
     }
 
     /// Reports whether the whole table must be written again, in one transaction. The type of a set
@@ -247,7 +263,9 @@ impl Table {
             let Some(wanted) = self.desired.chains.get(name) else {
                 if let Some(known) = known {
                     let flush = || Command::FlushChain { chain: name.clone() };
-                    parts.emptied.extend((!known.rules.is_empty()).then(flush));
+                    // The rules of a base chain end with those that are replaced.
+                    let place = if known.base.is_some() { &mut parts.rules } else { &mut parts.emptied };
+                    place.extend((!known.rules.is_empty()).then(flush));
                     if !self.faults.undeletable.contains_key(name) {
                         parts.deleted_chains.push(Command::DeleteChain { chain: name.clone() });
                     }

@@ -146,8 +146,8 @@ fn base_chain(layer: Layer, chain: &str) -> Option<BaseChain> {
 }
 
 impl Table {
-    /// Defines all base chains, used or not. The ARP table has only OUTPUT, since it filters sent
-    /// packets.
+    /// Defines all base chains, used or not unless the table is sparse. The ARP table has only
+    /// OUTPUT, since it filters sent packets.
     pub(super) fn define_base_chains(&mut self) {
         let is_arp = self.config.id.is_arp;
         for layer in Layer::ALL {
@@ -263,6 +263,12 @@ impl Table {
         let hook = self.desired.layers.get(layer).hooks.get(&chain);
         let (inserted, appended) =
             hook.map_or_else(Default::default, |hook| (hook.inserted.clone(), hook.appended.clone()));
+        if self.config.is_sparse && inserted.is_empty() && appended.is_empty() {
+            self.faults.quarantine.remove(&name);
+            self.desired.chains.remove(&name);
+            self.pending.chains.insert(name);
+            return;
+        }
         // Felix hashes the text of IPv4 in both families.
         let seeds = [(inserted, name.to_string()), (appended, [name.as_str(), APPENDED].concat())];
         let rules: Result<Vec<Vec<DesiredRule>>, Unsupported> =

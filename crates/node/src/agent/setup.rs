@@ -41,7 +41,7 @@ pub(super) fn dataplane(
     let machine = Machine::find(config, options.mtu_file.clone().map(MtuFile::new));
     let mut settings = settings::dataplane(config, hostname.clone(), Backend::Nft)?;
     let programs = settings.rules.policy_backend == PolicyBackend::Programs;
-    let nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables) && !programs;
+    let nftables = settings::uses_nftables(config, machine.facts().kube_proxy_uses_nftables);
     let by = OtherBackends { programs, nftables };
     if programs {
         settings.ip_sets.installed = exec::is_installed("ipset");
@@ -57,6 +57,11 @@ pub(super) fn dataplane(
         tracing::info!("nftables is programmed; nothing is left in iptables, and none of its programs is run");
         None
     };
+    let has_nftables = || Nftables::open(config.netlink_timeout).and_then(|mut kernel| kernel.generation()).is_ok();
+    let has_replacement = !nftables && detected.is_none() && has_nftables();
+    if has_replacement {
+        settings.ip_sets.installed &= left_in_iptables(&settings.families, TimeLimits::default().probe).sets;
+    }
     let (iptables, drawback) = detected.map(|detected| use_iptables(detected, by, &mut settings)).unzip();
     settings::set_mtus(&mut settings, machine.mtus());
     if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
@@ -68,7 +73,7 @@ pub(super) fn dataplane(
             tracing::warn!("eBPF programs treat packets that kube-proxy in IPVS mode forwards as packets of the host");
         }
     }
-    if nftables {
+    if nftables || has_replacement {
         settings::for_nftables(config, &mut settings)?;
     }
     enable_tables(config, &mut settings);
@@ -109,7 +114,7 @@ fn find_iptables(
     };
     match kernel::detect(runner, requested, &settings.families, &config.feature_detect_override, previous) {
         Err(error) if by.nftables => {
-            tracing::info!(error = %with_causes(&error), "iptables cannot be used; nftables enforces policy without it");
+            tracing::info!(error = %with_causes(&error), "iptables cannot be used; nftables holds all chains without it");
             Ok(None)
         }
         Err(error) if by.programs => {
@@ -141,8 +146,8 @@ fn use_iptables(
         tracing::warn!(part = %piece, "a part of FeatureDetectOverride has no effect here");
     }
     iptables.apply_to(&mut settings.iptables);
-    // Where there is no iptables, nothing can be dropped by it.
-    settings.rules.accepts_beside_programs = by.programs;
+    // Without iptables it drops nothing. An nftables table cannot accept packets for another one.
+    settings.rules.accepts_beside_programs = by.programs && !by.nftables;
     if by.nftables {
         // Neither the chains nor the sets are in use any more.
         let families = settings.families.iter();
@@ -156,13 +161,11 @@ fn identify_workloads_by_address(
     has_ipvs: bool,
     settings: &mut DataplaneConfig,
 ) -> Result<(), AgentError> {
-    if by.nftables {
-        let why = "nftables identifies workloads by interface name, not as --workloads requests";
-        return Err(unsupported("NFTablesMode", why));
-    }
-    if by.programs {
-        let why = "eBPF programs identify workloads by interface name, not as --workloads requests";
-        return Err(unsupported("BPFEnabled", why));
+    let others =
+        [("BPFEnabled", "eBPF programs identify", by.programs), ("NFTablesMode", "nftables identifies", by.nftables)];
+    if let Some((parameter, what, _)) = others.iter().find(|(.., is_used)| *is_used) {
+        let why = format!("{what} workloads by interface name, not as --workloads requests");
+        return Err(unsupported(parameter, why));
     }
     settings::by_address(settings);
     if has_ipvs {
@@ -195,7 +198,7 @@ pub(super) fn programs(
         let why = "Tortie does not replace kube-proxy: with BPFEnabled, eBPF programs enforce policy beside kube-proxy";
         return Err(unsupported("BPFPolicyOnly=false", why));
     }
-    if let Some(why) = felix_at_work() {
+    if let Some(why) = felix_at_work(&config.health_host, config.health_port) {
         return Err(unsupported("BPFEnabled", why));
     }
     let (hooks, node) = settings::programs(&settings.rules, config);
@@ -224,6 +227,7 @@ pub(super) fn enforcing(settings: &DataplaneConfig) -> String {
     match settings.rules.policy_backend {
         PolicyBackend::Chains if settings.nftables.is_some() => "nftables".to_owned(),
         PolicyBackend::Chains => format!("iptables {}", settings.iptables.backend),
+        PolicyBackend::Programs if settings.nftables.is_some() => "eBPF programs, nftables".to_owned(),
         PolicyBackend::Programs => "eBPF programs".to_owned(),
     }
 }

@@ -47,9 +47,9 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "false",
         field("bpfEnabled", Bool),
         "Enforce policy by eBPF programs at netfilter hooks instead of chains and IP sets; needs Linux 6.4 or newer, or 6.0 or newer with nftables rules that call programs. Policy only: kube-proxy keeps \
-             running, and iptables is needed only for masquerading of IP pools, floating addresses, DSCP \
-             values, tunnels and service loop prevention; where it is installed, `filter` also accepts \
-             packets that programs allow. Denied packets are dropped; rules with the action Log write to \
+             running. Chains remain for masquerading of IP pools, floating addresses, DSCP values, tunnels, \
+             service loop prevention, packet rates and connection limits: in nftables with `NFTablesMode` or without iptables, else in \
+             iptables, where `filter` also accepts packets that programs allow. Denied packets are dropped; rules with the action Log write to \
              this program's log",
     ),
     not_none(not_used("BPFEnforceRPF", "oneof(Disabled,Strict,Loose)", "Loose", field("bpfEnforceRPF", Text), EBPF)),

@@ -103,7 +103,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(ACCEPT,RETURN)",
         "ACCEPT",
         field("iptablesFilterAllowAction", Text),
-        "Action for traffic that policy allows; with `BPFEnabled`, for that of workloads where iptables is installed",
+        "Action for traffic that policy allows; with `BPFEnabled`, for that of workloads where iptables has the remaining chains",
     ))),
     fatal(not_none(used(
         "IptablesFilterDenyAction",
@@ -238,7 +238,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "oneof(All,Disabled)",
         "Disabled",
         field("nftablesFlowTableOffload", Text),
-        "Forward established connections by a flow table, past all rules, where the kernel has one, with nftables",
+        "Forward established connections by a flow table, past all rules, where the kernel has one, with nftables; not with `BPFEnabled`",
     ),
     own(
         "NFTablesLayout",
@@ -271,7 +271,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "Auto",
         field("nftablesMode", Text),
         "Program nftables instead of iptables and IP sets; `Auto` does so where kube-proxy uses \
-             nftables. `BPFEnabled` takes precedence. The default is `Disabled` where \
+             nftables. With `BPFEnabled`, for the chains beside eBPF programs. The default is `Disabled` where \
              `ClusterInformation` names a Calico before 3.32",
     ),
     used(

@@ -21,8 +21,11 @@ impl Renderer {
             Table::Mangle => vec![Chain::new(chain::POSTROUTING, self.dscp_rules(family))],
             Table::Nat => self.nat_chains(family),
             Table::Filter => {
-                let mut forward = vec![Rule::new(Action::Jump(chain::CIDR_BLOCK))];
+                let mut forward: Vec<Rule> = self.limits_of_workloads(Side::Source).collect();
+                forward.extend(self.limits_of_workloads(Side::Destination));
+                forward.push(Rule::new(Action::Jump(chain::CIDR_BLOCK)));
                 let mut input = self.tunnel_input(family);
+                input.extend(self.limits_of_workloads(Side::Source));
                 if self.config().accepts_beside_programs {
                     if self.config().filter_allow == AllowAction::Accept {
                         forward.extend(self.accept_of_workloads(Side::Source));
@@ -39,12 +42,22 @@ impl Renderer {
 
     /// Accepts packets that eBPF programs allowed: programs run before this table.
     fn accept_of_workloads(&self, side: Side) -> impl Iterator<Item = Rule> + '_ {
-        self.workload_interfaces().map(move |cali| {
-            let of_workload = match side {
-                Side::Source => Matches::new().in_interface(cali),
-                Side::Destination => Matches::new().out_interface(cali),
-            };
-            Rule::when(of_workload, Action::Accept).comment("eBPF programs let this packet through.")
+        self.packets_of_workloads(side)
+            .map(|packets| Rule::when(packets, Action::Accept).comment("eBPF programs let this packet through."))
+    }
+
+    fn limits_of_workloads(&self, side: Side) -> impl Iterator<Item = Rule> + '_ {
+        let dispatch = match side {
+            Side::Source => chain::FROM_WORKLOAD,
+            Side::Destination => chain::TO_WORKLOAD,
+        };
+        self.packets_of_workloads(side).map(move |packets| Rule::when(packets, Action::Jump(dispatch)))
+    }
+
+    fn packets_of_workloads(&self, side: Side) -> impl Iterator<Item = Matches> + '_ {
+        self.workload_interfaces().map(move |cali| match side {
+            Side::Source => Matches::new().in_interface(cali),
+            Side::Destination => Matches::new().out_interface(cali),
         })
     }
 

@@ -2,7 +2,7 @@
 //! only.
 
 use tortie_iptables::{Chain, Features, HookPosition, PortRange, Protocol, Table, write_rest};
-use tortie_model::Family;
+use tortie_model::{Family, InterfaceName, QosControls};
 
 use super::nat::wider_side_of;
 use crate::marks::tests::marks_written;
@@ -176,10 +176,38 @@ fn chains_beside_programs_deny_nothing_that_policy_decides() {
     assert!(text(Table::Raw).contains("cali-wireguard-incoming-mark") && !text(Table::Raw).contains("DROP"));
     assert!(text(Table::Mangle).contains("--set-dscp 23") && !text(Table::Mangle).contains("cali-to-host-endpoint"));
     assert!(text(Table::Filter).contains("Drop IPv4 VXLAN packets from non-allowed hosts"));
-    assert!(!text(Table::Filter).contains("cali-from-wl-dispatch"));
+    let dispatch = renderer.workload_limits(&[]);
+    assert_eq!(["cali-from-wl-dispatch", "cali-to-wl-dispatch"].map(|root| lines(&dispatch, root)), [[""; 0]; 2]);
     let plain = Renderer::new(RulesConfig { policy_backend: PolicyBackend::Programs, ..config() });
     assert!(plain.fixed_chains(Table::Raw, Family::V4).is_empty());
     assert!(!plain.hooks().iter().any(|hook| hook.table == Table::Raw));
+}
+
+#[test]
+fn limits_beside_programs_apply_to_their_workload_before_packets_are_accepted() {
+    let config = RulesConfig { policy_backend: PolicyBackend::Programs, accepts_beside_programs: true, ..config() };
+    let renderer = Renderer::new(config);
+    let rate = QosControls { ingress_packet_rate: 10, ..QosControls::default() };
+    let connections = QosControls { egress_max_connections: 5, ingress_max_connections: 7, ..QosControls::default() };
+    let none = QosControls { egress_bandwidth: 1000, ..QosControls::default() };
+    let of = |name: &'static str, qos| (InterfaceName::from_static(name), qos);
+    let chains = renderer.workload_limits(&[of("cali1", &rate), of("cali2", &connections), of("cali3", &none)]);
+    assert_eq!(lines(&chains, "cali-from-wl-dispatch"), ["--in-interface cali2 --goto cali-fw-cali2"]);
+    assert_eq!(
+        lines(&chains, "cali-to-wl-dispatch"),
+        ["--out-interface cali1 --goto cali-tw-cali1", "--out-interface cali2 --goto cali-tw-cali2"]
+    );
+    assert!(lines(&chains, "cali-tw-cali1").concat().contains("--limit 10/sec"), "{chains:?}");
+    let [known, limit] = &lines(&chains, "cali-fw-cali2")[..] else { panic!("{chains:?}") };
+    assert!(known.ends_with("--jump RETURN") && limit.contains("--connlimit-above 5"), "{known} {limit}");
+    assert_eq!(chains.len(), 5);
+
+    let fixed = renderer.fixed_chains(Table::Filter, Family::V4);
+    for (chain, dispatch) in [("cali-FORWARD", 2), ("cali-INPUT", 1)] {
+        let text = lines(&fixed, chain).join("\n");
+        assert_eq!(text.matches("-wl-dispatch").count(), dispatch, "{text}");
+        assert!(text.rfind("-wl-dispatch") < text.find("ACCEPT").or(Some(text.len())), "{text}");
+    }
 }
 
 #[test]
