@@ -222,6 +222,31 @@ fn a_service_is_asked_about_by_each_of_its_addresses() {
 }
 
 #[test]
+fn connections_stay_on_the_node_if_the_traffic_policy_is_local() {
+    let service = REACHED.replacen(
+        "  externalIPs",
+        "  externalTrafficPolicy: Local\n  internalTrafficPolicy: Local\n  externalIPs",
+        1,
+    );
+    let alias = "---\napiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: alias}\n\
+                 spec: {type: ExternalName, externalName: example.com}\n";
+    let cluster = Cluster::new(&[("reached.yaml", &service), ("alias.yaml", alias)]);
+    let ask = |from: &str, to: &str, port: &str| cluster.ask(&["--from", from, "--to", to, "--port", port]);
+    let (code, printed) = ask("192.0.2.9", "node:n1", "30080");
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("no IPv4 endpoint on node n1 for port 80"), "{printed}");
+    assert!(printed.contains("externalTrafficPolicy is Local"), "{printed}");
+    let (code, printed) = ask("pod:shop/web", "service:shop/store", "80");
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("internalTrafficPolicy is Local"), "{printed}");
+    // The node of the endpoint leaves the source as it is, which no policy allows.
+    let (code, printed) = ask("192.0.2.9", "192.168.0.2", "30080");
+    assert_eq!(code, 3, "{printed}");
+    assert!(!printed.contains(", from "), "{printed}");
+    assert!(ask("shop/web", "service:shop/alias", "80").1.contains("is an alias of a DNS name"));
+}
+
+#[test]
 fn a_network_set_and_a_service_are_asked_about_by_pairs() {
     let cluster = Cluster::new(&[("partners.yaml", PARTNERS), ("reached.yaml", REACHED)]);
     let open = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: open, namespace: shop}\nspec: {selector: \

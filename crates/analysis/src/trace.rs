@@ -49,8 +49,8 @@
 //!   floating address.
 //! - A translated destination ([`DestinationNat`]) is evaluated as the node that translates it
 //!   does: untracked policy and policy before DNAT see the original destination. A backend on
-//!   another node sees the address of the node of a node port, as with `externalTrafficPolicy:
-//!   Cluster`; `Local` is not evaluated.
+//!   another node sees the address of the node of a node port, unless `externalTrafficPolicy` is
+//!   `Local` ([`ServiceWay`]).
 //! - Sources are translated on the way: packets that leave the pools (`natOutgoing`), and packets
 //!   of a node into a tunnel. [`Leg::packet`] is the packet at an endpoint.
 //! - The question is about the first packet of a connection. If it is sent to a Service, ask about
@@ -86,6 +86,6 @@ pub use index::AddressIndex;
 pub use network_set::SetNetwork;
 pub use pools::NatSettings;
 pub use query::{ConnectionQuery, DestinationNat};
-pub use service::{Backend, ServiceError};
+pub use service::{Backend, ServiceError, ServiceWay};
 pub use services::{ServicePortName, Services};
 pub use tortie_evaluate as evaluate;

@@ -38,7 +38,7 @@ const DISAGREE: u8 = 4;
 /// from 0. A connection to a Service is evaluated for each backend. The Service is
 /// service:NAMESPACE/NAME or its address: a cluster address, an external one, one of a load
 /// balancer, or one of a node with a node port. Behind a node port, backends on other nodes see the
-/// node's address, as with externalTrafficPolicy: Cluster. A connection from or
+/// node's address, unless externalTrafficPolicy is Local. A connection from or
 /// to a network set, as networkset:NAMESPACE/NAME or networkset:NAME if it is global, is evaluated
 /// for each of its networks, and for networks of policies inside them. Exits with 0 if the
 /// connection passes, and with 3 if it is denied.

@@ -113,5 +113,5 @@ pub use update::{Key, SyncStatus, Update};
 pub use valid::{FieldPath, Invalid, Reason, RuleCount, Valid, Validate};
 pub use value::{
     BgpConfiguration, EncapMode, EndpointSlice, EndpointSlicePort, IpPool, Node, NodeAddress, NodeAddressKind, NodeBgp,
-    NodeTunnels, Profile, ScopedConfig, Service, ServicePort, Wireguard,
+    NodeTunnels, Profile, ScopedConfig, Service, ServicePort, TrafficPolicy, Wireguard,
 };

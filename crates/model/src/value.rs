@@ -223,6 +223,32 @@ pub struct Service {
     pub load_balancer_ingress_ips: Box<[Arc<str>]>,
     /// The ports.
     pub ports: Box<[ServicePort]>,
+    /// Endpoints for connections to the cluster addresses.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// Endpoints for connections from outside, to other addresses and to node ports.
+    pub external_traffic_policy: TrafficPolicy,
+}
+
+/// Endpoints of a Service among which a node distributes connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum TrafficPolicy {
+    /// Those of all nodes.
+    #[default]
+    Cluster,
+    /// Those of the node itself.
+    Local,
+}
+
+impl TrafficPolicy {
+    /// The value in Kubernetes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "Cluster",
+            Self::Local => "Local",
+        }
+    }
 }
 
 /// A port of an endpoint slice.

@@ -16,8 +16,8 @@ use tortie_model::{
     HttpMatch, HttpPath, InterfaceName, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
     NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId,
     PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction,
-    RuleExtras, ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction, Update,
-    Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    RuleExtras, ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction,
+    TrafficPolicy, Update, Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -364,14 +364,21 @@ fn service() -> impl Strategy<Value = Service> {
         port,
         node_port,
     });
-    (shared(), boxed(shared()), shared(), boxed(shared()), boxed(name()), boxed(port)).prop_map(
-        |(service_type, cluster_ips, load_balancer_ip, external_ips, load_balancer_ingress_ips, ports)| Service {
-            service_type,
-            cluster_ips,
-            load_balancer_ip,
-            external_ips,
-            load_balancer_ingress_ips,
-            ports,
+    let policy = || prop_oneof![Just(TrafficPolicy::Cluster), Just(TrafficPolicy::Local)];
+    let addresses = (boxed(shared()), shared(), boxed(shared()), boxed(name()));
+    (shared(), addresses, boxed(port), policy(), policy()).prop_map(
+        |(service_type, addresses, ports, internal_traffic_policy, external_traffic_policy)| {
+            let (cluster_ips, load_balancer_ip, external_ips, load_balancer_ingress_ips) = addresses;
+            Service {
+                service_type,
+                cluster_ips,
+                load_balancer_ip,
+                external_ips,
+                load_balancer_ingress_ips,
+                ports,
+                internal_traffic_policy,
+                external_traffic_policy,
+            }
         },
     )
 }

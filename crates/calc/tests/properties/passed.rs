@@ -80,10 +80,7 @@ fn service() -> impl Strategy<Value = Update> {
             let service = Service {
                 service_type: "ClusterIP".into(),
                 cluster_ips: [address.into()].into(),
-                load_balancer_ip: "".into(),
-                external_ips: [].into(),
-                load_balancer_ingress_ips: [].into(),
-                ports: [].into(),
+                ..Service::default()
             };
             service.into()
         });

@@ -79,6 +79,7 @@ impl From<&str> for End {
             (_, Some(("networkset", name))) => Self::NetworkSet(name.to_owned()),
             (_, Some(("node", node))) => Self::Node(node.to_owned()),
             (_, Some(("service", service))) => Self::Service(service.to_owned()),
+            (_, Some(("pod", name))) => Self::Workload(name.to_owned()),
             _ => Self::Workload(text.to_owned()),
         }
     }
@@ -118,6 +119,8 @@ pub(super) struct SentTo {
     pub(super) node: Option<Hostname>,
     pub(super) address: IpAddr,
     pub(super) port: u16,
+    /// Whether that node also replaces the source address.
+    pub(super) replaces_source: bool,
 }
 
 #[derive(Debug, Deserialize)]

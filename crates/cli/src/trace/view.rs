@@ -164,7 +164,7 @@ impl View {
             // The node at which an address of the Service leads packets from outside into the
             // cluster is unknown.
             let is_known = sent_to.node.is_some() || from != Place::Outside;
-            let nat = DestinationNat { entering, node: sent_to.node.clone(), replaces_source: sent_to.node.is_some() };
+            let nat = DestinationNat { entering, node: sent_to.node.clone(), replaces_source: sent_to.replaces_source };
             if let Some(node) = &nat.node {
                 self.configure(&Place::Node(node.clone()))?;
             }
@@ -197,7 +197,16 @@ impl View {
         let Transport::Ports { protocol: Protocol::Named(protocol), source, .. } = question.transport else {
             return Err(EndReason::ServicePort(service).of("to").into());
         };
-        let backends = self.cluster.backends(&service, protocol, port, question.family);
+        let from = match &question.from {
+            End::NetworkSet(_) => Place::Outside,
+            from => self.find("from", from, question.family)?.0,
+        };
+        let way = sent_to
+            .as_ref()
+            .map(|sent_to| self.cluster.service_way(&service, &from, sent_to.address, sent_to.node.as_ref()));
+        let way = way.unwrap_or_default();
+        let sent_to = sent_to.map(|sent_to| SentTo { replaces_source: way.replaces_source, ..sent_to });
+        let backends = self.cluster.backends(&service, protocol, port, question.family, &way);
         let backends = backends.map_err(|error| EndReason::Service(error).of("to"))?;
         let ask = |backend: Backend| {
             let transport = Transport::Ports { protocol: Protocol::Named(protocol), source, destination: backend.port };
@@ -229,7 +238,7 @@ impl View {
                     text.split_once('/').ok_or_else(|| EndReason::ServiceName(text.clone()).of("to"))?;
                 let (service, port) = (NamespacedName::new(namespace, name), port.unwrap_or_default());
                 let address = self.service_address(&question.to, &service, question.family).ok();
-                let sent_to = address.map(|address| SentTo { node: None, address, port });
+                let sent_to = address.map(|address| SentTo { node: None, address, port, replaces_source: false });
                 return Ok(Some((service, port, sent_to)));
             }
             End::Address(address) => *address,
@@ -247,7 +256,7 @@ impl View {
                 Place::Node(node) if !is_own => Some(node),
                 _ => None,
             };
-            let sent_to = Some(SentTo { node, address, port });
+            let sent_to = Some(SentTo { node, address, port, replaces_source: false });
             return Ok(Some((found.service.clone(), found.port, sent_to)));
         }
         Ok(services.with_address(address).map(|service| (service.clone(), port, None)))

@@ -145,6 +145,7 @@ pub(super) fn service(message: felix::ServiceUpdate) -> DesiredUpdate {
         external_ips: texts(message.external_ips),
         load_balancer_ingress_ips: texts(message.loadbalancer_ingress_ips),
         ports: message.ports.into_iter().map(port).collect(),
+        ..Service::default()
     };
     DesiredUpdate::Service(NamespacedName::new(message.namespace, message.name), Arc::new(service))
 }

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::{
-    EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, Update, parse_address,
+    EndpointSlice, EndpointSlicePort, NamedProtocol, NamespacedName, Service, ServicePort, TrafficPolicy, Update,
+    parse_address,
 };
 
 use crate::object::{Contributions, Object};
@@ -28,23 +29,37 @@ pub(crate) fn service(map: Map<'_, '_>, sink: &mut Sink) -> Service {
     };
     let load_balancer_ingress_ips = load_balancer_ingress_ips.into();
     let Some(spec) = spec else {
-        return Service {
-            service_type: "".into(),
-            cluster_ips: Box::default(),
-            load_balancer_ip: "".into(),
-            external_ips: Box::default(),
-            load_balancer_ingress_ips,
-            ports: Box::default(),
-        };
+        return Service { load_balancer_ingress_ips, ..Service::default() };
     };
     Service {
         service_type: spec.text_or_empty("type", sink).into(),
-        cluster_ips: scalar::shared_texts(spec, "clusterIPs", sink),
+        cluster_ips: cluster_ips(spec, sink),
         load_balancer_ip: spec.text_or_empty("loadBalancerIP", sink).into(),
         external_ips: scalar::shared_texts(spec, "externalIPs", sink),
         load_balancer_ingress_ips,
         ports: spec.list("ports", sink, service_port).into(),
+        internal_traffic_policy: traffic_policy(spec, "internalTrafficPolicy", sink),
+        external_traffic_policy: traffic_policy(spec, "externalTrafficPolicy", sink),
     }
+}
+
+fn traffic_policy(spec: Map<'_, '_>, name: &str, sink: &mut Sink) -> TrafficPolicy {
+    let Some(field) = spec.field(name) else { return TrafficPolicy::Cluster };
+    match field.text(sink) {
+        Some("Local") => TrafficPolicy::Local,
+        None | Some("" | "Cluster") => TrafficPolicy::Cluster,
+        Some(other) => {
+            field.warn(sink, format!("`{other}` is none of Cluster, Local; it is read as Cluster"));
+            TrafficPolicy::Cluster
+        }
+    }
+}
+
+/// Returns the cluster addresses. The API server makes each of the two fields of the other one.
+fn cluster_ips(spec: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
+    let all = scalar::shared_texts(spec, "clusterIPs", sink);
+    let first = spec.text_or_empty("clusterIP", sink);
+    if all.is_empty() && !first.is_empty() { [first.into()].into() } else { all }
 }
 
 fn service_port(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<ServicePort> {

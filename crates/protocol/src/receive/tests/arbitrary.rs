@@ -471,6 +471,7 @@ fn more_others() -> BoxedStrategy<DesiredUpdate> {
             external_ips,
             load_balancer_ingress_ips,
             ports: ports.into(),
+            ..Service::default()
         },
     );
     prop_oneof![

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tortie_model::{
     BgpConfiguration, ConfigName, EndpointSlice, EndpointSlicePort, Hostname, NamedProtocol, NamespacedName, Node,
-    NodeAddress, NodeAddressKind, NodeBgp, Profile, ProfileName, ScopedConfig, Service, ServicePort,
+    NodeAddress, NodeAddressKind, NodeBgp, Profile, ProfileName, ScopedConfig, Service, ServicePort, TrafficPolicy,
 };
 use tortie_selector::Selector;
 
@@ -140,6 +140,15 @@ pub(super) fn service(out: &mut Object<'_>, name: &NamespacedName, service: &Ser
         out.text_if("type", &service.service_type);
         texts(out, "externalIPs", &service.external_ips);
         out.text_if("loadBalancerIP", &service.load_balancer_ip);
+        for (name, policy) in [
+            ("internalTrafficPolicy", service.internal_traffic_policy),
+            ("externalTrafficPolicy", service.external_traffic_policy),
+        ] {
+            // Readers take an absent policy for the default.
+            if policy != TrafficPolicy::default() {
+                out.text(name, policy.as_str());
+            }
+        }
     });
     out.object("status", |out| {
         out.object("loadBalancer", |out| {
