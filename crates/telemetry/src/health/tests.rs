@@ -102,3 +102,13 @@ fn overrides_hold_for_reporters_that_come_later_and_until_they_are_replaced() {
     assert_eq!(silence(&[("FelixStartup", moment)]), 200, "a reporter that reports once does not grow old");
     assert_eq!(silence(&[("Datastore", Duration::ZERO)]), 200);
 }
+
+#[test]
+fn a_report_of_this_program_is_not_taken_for_one_of_felix() {
+    let health = Health::default();
+    for reporter in [Reporter::Startup, Reporter::CalculationGraph, Reporter::Dataplane] {
+        health.expect(reporter, Duration::ZERO);
+    }
+    let server = crate::http::serve("127.0.0.1:0", "health", move |path| health.answer(path)).unwrap();
+    assert_eq!(tortie_linux::leftovers::felix_at_work("localhost", server.address().port()), None);
+}
