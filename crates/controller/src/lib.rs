@@ -11,6 +11,7 @@
 //!   all.
 //! - [`nodes::NodeController`] does the same for nodes and their dependent resources, and releases
 //!   leaked addresses.
+//! - [`addresses::Addresses`] finds inconsistencies of IPAM, and counts used addresses.
 //! - [`elector::LeaderElector`] reports whether this one of several controllers may act.
 //!
 //! ```
@@ -40,6 +41,7 @@
 #![warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unreachable)]
 
 mod access;
+pub mod addresses;
 mod cluster;
 mod controller;
 pub mod elector;

@@ -4,6 +4,7 @@
 //!   conflicts from failures.
 //! * [`TextStore`]: the other values that it keeps under paths, such as IPAM blocks; several are
 //!   replaced in one transaction.
+//! * [`ResourceWatch`]: the resources of a kind, and their changes.
 //! * [`apply`](mod@apply): resources in the form that users write, with the rules that hold between
 //!   them.
 //! * [`pending`]: changes of several resources that are rolled back unless they are confirmed in
@@ -35,11 +36,15 @@ pub mod pending;
 mod staged;
 mod stamp;
 mod texts;
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+mod watch;
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub(crate) use contract::ValueError;
-pub use contract::{Listing, ResourceStore, StoreError, StoredResource, Verb};
+pub use contract::{Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, Verb, WatchEvent};
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
 pub use texts::{StoredText, TextChange, TextStore};
+#[cfg(any(feature = "etcd", feature = "kubernetes"))]
+pub(crate) use watch::Known;

@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tortie_controller::run::followed_in_kubernetes;
-use tortie_datastore::kubernetes::{ApiResource, Client, KubeConfig, KubernetesStore};
+use tortie_controller::run::{FOLLOWED_IN_KUBERNETES, followed_custom};
+use tortie_datastore::kubernetes::{ApiResource, CalicoApi, Client, KubeConfig, KubernetesStore};
 use tortie_datastore::store::{TextChange, TextStore};
 use tortie_lab::apiserver::{ApiServer, Fault, On};
 
 use super::{Controller, PATIENCE, eventually, rules};
 
 const CRD: &str = "crd.projectcalico.org/v1";
+const V3: &str = "projectcalico.org/v3";
 const HOUR: &str = "1h0m0s";
 
 /// A cluster whose datastore is Kubernetes.
 struct Cluster {
     api: ApiServer,
+    /// API of Calico's kinds.
+    form: &'static str,
     client: Client,
     store: KubernetesStore,
 }
@@ -24,10 +27,16 @@ struct Cluster {
 impl Cluster {
     /// Returns a cluster with the node `n1`, a pool and a configuration.
     fn new(grace: &str, host_endpoint: &Value) -> Self {
+        Self::by(CRD, grace, host_endpoint)
+    }
+
+    fn by(form: &'static str, grace: &str, host_endpoint: &Value) -> Self {
         let api = ApiServer::start().unwrap();
-        api.install_calico("crd.projectcalico.org", "v1");
+        let (group, version) = form.split_once('/').unwrap();
+        api.install_calico(group, version);
         let client = Client::new(KubeConfig::file(api.kubeconfig())).unwrap();
-        let cluster = Self { api, store: KubernetesStore::new(client.clone()), client };
+        let store = KubernetesStore::discover(client.clone()).unwrap();
+        let cluster = Self { api, form, store, client };
         cluster.node("n1", &json!({}));
         cluster.custom("IPPool", "pool", &json!({"cidr": "10.9.0.0/16"}));
         cluster.configure(grace, host_endpoint);
@@ -35,7 +44,7 @@ impl Cluster {
     }
 
     fn custom(&self, kind: &str, name: &str, spec: &Value) {
-        self.api.apply(json!({"apiVersion": CRD, "kind": kind, "metadata": {"name": name}, "spec": spec}));
+        self.api.apply(json!({"apiVersion": self.form, "kind": kind, "metadata": {"name": name}, "spec": spec}));
     }
 
     fn configure(&self, grace: &str, host_endpoint: &Value) {
@@ -78,12 +87,17 @@ impl Cluster {
     }
 
     fn affinity(&self, number: u8, node: &str, state: &str) {
-        let spec = json!({"node": node, "type": "host", "state": state, "cidr": format!("10.9.{number}.0/26"), "deleted": "false"});
+        let spec = json!({"node": node, "type": "host", "state": state, "cidr": format!("10.9.{number}.0/26"),
+            "deleted": if self.form == CRD { json!("false") } else { json!(false) }});
         self.custom("BlockAffinity", &format!("{node}-{}", block_name(number)), &spec);
     }
 
     fn spec(&self, kind: &str, name: &str) -> Option<Value> {
-        self.api.get(CRD, kind, "", name).map(|object| object["spec"].clone())
+        self.get(kind, name).map(|object| object["spec"].clone())
+    }
+
+    fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        self.api.get(self.form, kind, "", name)
     }
 
     /// Returns the addresses of a block that are not free.
@@ -94,7 +108,8 @@ impl Cluster {
     }
 
     fn names(&self, plural: &'static str) -> BTreeSet<String> {
-        let resource = ApiResource::new("crd.projectcalico.org", "v1", plural);
+        let (group, version) = self.form.split_once('/').unwrap();
+        let resource = ApiResource::new(group, version, plural);
         let found = self.client.list(resource, "", "").unwrap();
         found.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
@@ -189,7 +204,11 @@ fn leaked_addresses_are_released_after_the_grace_period() {
 
 #[test]
 fn addresses_of_a_deleted_node_are_released() {
-    let cluster = Cluster::new(HOUR, &json!({}));
+    [CRD, V3].into_iter().for_each(release_addresses_of_a_node);
+}
+
+fn release_addresses_of_a_node(form: &'static str) {
+    let cluster = Cluster::by(form, HOUR, &json!({}));
     cluster.node("n2", &json!({}));
     cluster.block(0, "n1", &[pod_of("stays", "n1"), tunnel_of("n1")]);
     cluster.block(1, "n2", &[pod_of("last", "n2"), pod_of("gone", "n2"), tunnel_of("n2")]);
@@ -215,7 +234,11 @@ fn addresses_of_a_deleted_node_are_released() {
 /// State of controllers that were killed between two writes is cleaned up.
 #[test]
 fn interrupted_releases_are_completed() {
-    let cluster = Cluster::new(HOUR, &json!({}));
+    [CRD, V3].into_iter().for_each(complete_releases);
+}
+
+fn complete_releases(form: &'static str) {
+    let cluster = Cluster::by(form, HOUR, &json!({}));
     cluster.block(0, "n1", &[tunnel_of("n1")]);
     // Blocks marked for deletion, with and without an affinity.
     cluster.block(1, "n1", &[]);
@@ -280,22 +303,28 @@ fn ours() -> Value {
 
 #[test]
 fn nodes_have_host_endpoints() {
+    [CRD, V3].into_iter().for_each(make_host_endpoints);
+}
+
+fn make_host_endpoints(form: &'static str) {
     let off = json!({"autoCreate": "Disabled"});
-    let cluster = Cluster::new(HOUR, &off);
+    let cluster = Cluster::by(form, HOUR, &off);
     cluster.node("n1", &json!({"rack": "a"}));
     // A user's endpoint, and the leftover endpoint of a node that is gone, as kube-controllers
     // writes it.
     cluster.custom("HostEndpoint", "mine", &json!({"node": "n1", "interfaceName": "eth0"}));
-    let metadata = json!({"labels": ours()}).to_string();
-    cluster
-        .api
-        .apply(json!({"apiVersion": CRD, "kind": "HostEndpoint", "spec": {"node": "gone", "interfaceName": "*"},
-        "metadata": {"name": "gone-auto-hep", "annotations": {"projectcalico.org/metadata": metadata}}}));
-    let mine = cluster.api.get(CRD, "HostEndpoint", "", "mine");
+    let kept = json!({"labels": ours()});
+    let metadata = match form {
+        CRD => json!({"name": "gone-auto-hep", "annotations": {"projectcalico.org/metadata": kept.to_string()}}),
+        _ => json!({"name": "gone-auto-hep", "labels": ours()}),
+    };
+    let spec = json!({"node": "gone", "interfaceName": "*"});
+    cluster.api.apply(json!({"apiVersion": form, "kind": "HostEndpoint", "spec": spec, "metadata": metadata}));
+    let mine = cluster.get("HostEndpoint", "mine");
     let controller = cluster.start(&[]);
     let names = || cluster.names("hostendpoints").into_iter().collect::<Vec<_>>();
     eventually("the leftovers of a node are deleted", || names() == ["mine"]);
-    let configuration = || cluster.api.get(CRD, "KubeControllersConfiguration", "", "default").unwrap();
+    let configuration = || cluster.get("KubeControllersConfiguration", "default").unwrap();
     let status = || configuration()["status"].clone();
     eventually("the status", || status()["runningConfig"]["controllers"]["node"]["leakGracePeriod"] == HOUR);
     assert_eq!(status()["environmentVars"], json!({"DATASTORE_TYPE": "kubernetes"}));
@@ -305,13 +334,18 @@ fn nodes_have_host_endpoints() {
     let templates = json!([{"generateName": "lan", "interfaceCIDRs": ["198.51.100.0/24"], "labels": {"net": "lan"}}]);
     cluster.configure(HOUR, &json!({"autoCreate": "Enabled", "templates": templates}));
     eventually("made", || names() == ["mine", "n1-auto-hep", "n1-lan-auto-hep"]);
-    let endpoint = || cluster.api.get(CRD, "HostEndpoint", "", "n1-auto-hep").unwrap_or_default();
+    let endpoint = || cluster.get("HostEndpoint", "n1-auto-hep").unwrap_or_default();
     let labels = || {
+        if form == V3 {
+            return endpoint()["metadata"]["labels"].clone();
+        }
         let text = endpoint()["metadata"]["annotations"]["projectcalico.org/metadata"].as_str().map(str::to_owned);
         serde_json::from_str::<Value>(&text.unwrap_or_default()).unwrap_or_default()["labels"].clone()
     };
     eventually("labels", || labels()["rack"] == "a" && labels()["projectcalico.org/created-by"].is_string());
-    assert_eq!(endpoint()["metadata"]["labels"], ours());
+    if form == CRD {
+        assert_eq!(endpoint()["metadata"]["labels"], ours());
+    }
     assert_eq!(endpoint()["spec"]["expectedIPs"], json!(["192.0.2.1", "198.51.100.1"]));
     assert_eq!(cluster.spec("HostEndpoint", "n1-lan-auto-hep").unwrap()["expectedIPs"], json!(["198.51.100.1"]));
 
@@ -320,11 +354,11 @@ fn nodes_have_host_endpoints() {
     cluster.node("n1", &json!({"rack": "b"}));
     eventually("relabelled", || labels()["rack"] == "b");
     cluster.custom("HostEndpoint", "n1-lan-auto-hep", &json!({"node": "n1", "interfaceName": "nonsense"}));
-    let foreign = cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
+    let foreign = cluster.get("HostEndpoint", "n1-lan-auto-hep");
     eventually("it is the user's now", || controller.ask("/readiness").contains("not made by this controller"));
-    assert_eq!(cluster.api.get(CRD, "HostEndpoint", "", "n1-lan-auto-hep"), foreign);
-    cluster.api.delete(CRD, "HostEndpoint", "", "n1-lan-auto-hep");
-    cluster.api.delete(CRD, "HostEndpoint", "", "n1-auto-hep");
+    assert_eq!(cluster.get("HostEndpoint", "n1-lan-auto-hep"), foreign);
+    cluster.api.delete(form, "HostEndpoint", "", "n1-lan-auto-hep");
+    cluster.api.delete(form, "HostEndpoint", "", "n1-auto-hep");
     cluster.api.fail(On::Object, "hostendpoints", Fault::Internal, 3);
     eventually("made again", || names() == ["mine", "n1-auto-hep", "n1-lan-auto-hep"]);
     cluster.node("n2", &json!({}));
@@ -333,22 +367,26 @@ fn nodes_have_host_endpoints() {
     eventually("with its node", || names() == ["mine", "n2-auto-hep", "n2-lan-auto-hep"]);
     cluster.configure(HOUR, &off);
     eventually("not wanted any more", || names() == ["mine"]);
-    assert_eq!(cluster.api.get(CRD, "HostEndpoint", "", "mine"), mine);
+    assert_eq!(cluster.get("HostEndpoint", "mine"), mine);
     at_rest(&controller);
     controller.stop();
 }
 
 #[test]
 fn a_configuration_is_made_and_policies_are_left_alone() {
-    let cluster = Cluster::new(HOUR, &json!({}));
-    cluster.api.delete(CRD, "KubeControllersConfiguration", "", "default");
-    cluster.api.uninstall("crd.projectcalico.org", "ipreservations");
+    [CRD, V3].into_iter().for_each(make_a_configuration);
+}
+
+fn make_a_configuration(form: &'static str) {
+    let cluster = Cluster::by(form, HOUR, &json!({}));
+    cluster.api.delete(form, "KubeControllersConfiguration", "", "default");
+    cluster.api.uninstall(form.split_once('/').unwrap().0, "ipreservations");
     cluster
         .api
         .apply(json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": {"podSelector": {}},
         "metadata": {"name": "web", "namespace": "shop"}}));
     let controller = cluster.start(&[]);
-    let made = || cluster.api.get(CRD, "KubeControllersConfiguration", "", "default").unwrap_or_default();
+    let made = || cluster.get("KubeControllersConfiguration", "default").unwrap_or_default();
     eventually("made", || made()["status"]["runningConfig"]["controllers"]["node"]["leakGracePeriod"] == "15m0s");
     assert_eq!(made()["spec"]["controllers"]["node"]["leakGracePeriod"], "15m0s");
     at_rest(&controller);
@@ -357,12 +395,49 @@ fn a_configuration_is_made_and_policies_are_left_alone() {
     controller.stop();
 }
 
+/// All that the controller knows is of the first API.
+#[test]
+fn the_controller_ends_once_resources_have_moved_to_another_api() {
+    let cluster = Cluster::new(HOUR, &json!({}));
+    let lock = |form: &str, ready: bool| {
+        cluster.api.apply(json!({"apiVersion": form, "kind": "ClusterInformation", "metadata": {"name": "default"},
+            "spec": {"datastoreReady": ready}}));
+    };
+    lock(CRD, true);
+    let mut controller = cluster.start(&[]);
+    at_rest(&controller);
+    cluster.api.install_calico("projectcalico.org", "v3");
+    lock(V3, false);
+    lock(CRD, false);
+    lock(V3, true);
+    eventually("the end", || controller.process.try_wait().unwrap().is_some());
+    assert_eq!(controller.process.wait().unwrap().code(), Some(1));
+    let next = cluster.start(&[]);
+    eventually("the configuration in the new API", || {
+        cluster.api.get(V3, "KubeControllersConfiguration", "", "default").is_some()
+    });
+    next.stop();
+}
+
+#[test]
+fn without_calicos_kinds_the_controller_is_not_ready() {
+    let api = ApiServer::start().unwrap();
+    let controller = Controller::start(&api, "kubernetes:", &[]);
+    eventually("the reason", || controller.ask("/readiness").contains("no API of Calico's resources: the API server"));
+    assert!(!controller.is_ready());
+    api.install_calico("projectcalico.org", "v3");
+    at_rest(&controller);
+    controller.stop();
+}
+
 /// The roles in `deploy/controller-kubernetes.yaml` allow the controller's requests, and nothing
 /// else.
 #[test]
 fn roles_allow_exactly_the_performed_requests() {
     let manifest = "controller-kubernetes.yaml";
-    let right = |verb: &str, resource: &str| format!("{verb} crd.projectcalico.org/{resource} null");
+    let right = |verb: &str, resource: &str| {
+        ["crd.projectcalico.org", "projectcalico.org"].map(|group| format!("{verb} {group}/{resource} null"))
+    };
     let written = [
         ("ipamblocks", &["get", "update", "delete"][..]),
         ("blockaffinities", &["get", "update", "delete"]),
@@ -371,10 +446,13 @@ fn roles_allow_exactly_the_performed_requests() {
         ("kubecontrollersconfigurations", &["get", "create"]),
         ("kubecontrollersconfigurations/status", &["update"]),
     ];
-    let mut expected: Vec<String> = followed_in_kubernetes()
+    let custom = [CalicoApi::CrdV1, CalicoApi::V3].into_iter().flat_map(followed_custom);
+    let mut expected: Vec<String> = FOLLOWED_IN_KUBERNETES
+        .into_iter()
+        .chain(custom)
         .flat_map(|(_, of)| ["list", "watch"].map(|verb| format!("{verb} {}/{} null", of.group, of.plural)))
         .chain(["get /nodes null", "get /pods null"].map(str::to_owned))
-        .chain(written.iter().flat_map(|(resource, verbs)| verbs.iter().map(move |verb| right(verb, resource))))
+        .chain(written.iter().flat_map(|(resource, verbs)| verbs.iter().flat_map(move |verb| right(verb, resource))))
         .collect();
     expected.sort();
     assert_eq!(rules(manifest, "ClusterRole"), expected);

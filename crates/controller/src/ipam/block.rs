@@ -237,6 +237,25 @@ impl Block {
         })
     }
 
+    /// Returns every address that is allocated or in cooldown.
+    pub(crate) fn not_free(&self) -> impl Iterator<Item = IpAddr> {
+        let ordinals = self.allocations.iter().enumerate().filter(|(_, index)| index.is_some());
+        ordinals.filter_map(|(ordinal, _)| nth_address(self.cidr, ordinal))
+    }
+
+    /// Returns the handles to which addresses are allocated.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = &str> {
+        self.allocated().filter_map(|allocated| allocated.handle)
+    }
+
+    /// Returns the attributes of the second owner of an address, during a live migration.
+    pub(crate) fn alternate_owner(&self, ordinal: usize) -> &Value {
+        let index = self.allocations.get(ordinal).copied().flatten();
+        index
+            .and_then(|index| self.attributes.get(index))
+            .map_or(&Value::Null, |attributes| field(attributes, &["alternateOwnerAttrs"]))
+    }
+
     /// Reports whether a released address is in cooldown.
     pub(crate) fn cools_down(&self) -> bool {
         self.used_attributes().any(is_released)

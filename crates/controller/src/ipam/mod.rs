@@ -12,11 +12,13 @@ mod release;
 mod stepwise;
 mod transaction;
 
-pub(crate) use block::{affinity_at, block_at, is_leaving};
+pub(crate) use block::{
+    Allocated, Block, affinity_at, block_at, is_deleted, is_leaving, is_windows_handle, sane_handle,
+};
 pub(crate) use collector::{BlockDecision, Collector, NodeState, Touched, View};
 pub(crate) use leak::{Counts, PodName, Settled};
 pub use metrics::{MetricFamily, MetricKind, metric_families};
 pub(crate) use metrics::{Reclaimed, families};
-pub(crate) use pods::PodFacts;
-pub(crate) use pools::Pools;
+pub(crate) use pods::{PodAddresses, PodFacts};
+pub(crate) use pools::{NO_POOL, Pools, size};
 pub(crate) use release::ReleaseTask;

@@ -9,7 +9,7 @@ use tortie_resources::stored::{ResourceKey, ResourceKind};
 use crate::json::field;
 
 /// `ippool` label of blocks outside all pools.
-pub(super) const NO_POOL: &str = "no_ippool";
+pub(crate) const NO_POOL: &str = "no_ippool";
 
 /// Known pools and reservations.
 #[derive(Debug, Default)]
@@ -53,17 +53,17 @@ impl Pools {
     }
 
     /// Returns all pools with their names.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&str, Cidr)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, Cidr)> {
         self.pools.iter().map(|(name, cidr)| (&**name, *cidr))
     }
 
     /// Returns the pool of a block.
-    pub(super) fn of_block(&self, block: Cidr) -> &str {
+    pub(crate) fn of_block(&self, block: Cidr) -> &str {
         self.all().find(|(_, pool)| covers(*pool, block)).map_or(NO_POOL, |(name, _)| name)
     }
 
     /// Returns the number of reserved addresses in a network.
-    pub(super) fn reserved(&self, within: Cidr) -> f64 {
+    pub(crate) fn reserved(&self, within: Cidr) -> f64 {
         let all = self.reservations.values().flatten();
         let inside = all.filter_map(|cidr| {
             if covers(*cidr, within) { Some(within) } else { Some(*cidr).filter(|cidr| covers(within, *cidr)) }
@@ -93,7 +93,7 @@ fn covers(outer: Cidr, inner: Cidr) -> bool {
 }
 
 /// Returns the number of addresses of a network.
-pub(super) fn size(cidr: Cidr) -> f64 {
+pub(crate) fn size(cidr: Cidr) -> f64 {
     2_f64.powi(i32::from(cidr.family().max_prefix_len() - cidr.prefix_len()))
 }
 

@@ -5,13 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use tortie_net::with_causes;
-use tortie_resources::custom::{AddressKind, from_custom};
+use tortie_resources::custom::{AddressKind, from_custom, from_plain};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
 
 use crate::Observed;
 use crate::json::field;
 
-/// Kind of custom resource of `crd.projectcalico.org/v1` that the controller watches.
+/// Form of Calico's custom resources. IPAM objects have the same contents in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CustomForm {
+    /// `crd.projectcalico.org/v1`: an annotation contains the metadata that users write.
+    V1,
+    /// `projectcalico.org/v3`: as users write it.
+    V3,
+}
+
+/// Kind of Calico's custom resources that the controller watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CustomKind {
     /// IPAM objects, which etcd stores as text.
@@ -33,7 +42,7 @@ impl CustomKind {
         Self::Resources(ResourceKind::KubeControllersConfiguration),
     ];
 
-    /// Returns the plural as in API paths.
+    /// Returns the plural as in API paths of `crd.projectcalico.org/v1`.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -83,8 +92,8 @@ struct KnownObject {
 
 impl CustomResources {
     /// Records an event and returns the changed entries.
-    pub(super) fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<EntryChange> {
-        self.lists.entry(kind).or_default().observe(kind, observed)
+    pub(super) fn observe(&mut self, kind: CustomKind, form: CustomForm, observed: Observed<'_>) -> Vec<EntryChange> {
+        self.lists.entry(kind).or_default().observe(kind, form, observed)
     }
 
     /// Records that the API server does not have the kind. For an optional kind this completes its
@@ -109,14 +118,14 @@ impl CustomResources {
 }
 
 impl List {
-    fn observe(&mut self, kind: CustomKind, observed: Observed<'_>) -> Vec<EntryChange> {
+    fn observe(&mut self, kind: CustomKind, form: CustomForm, observed: Observed<'_>) -> Vec<EntryChange> {
         match observed {
             Observed::ListBegins => {
                 self.unmentioned = Some(self.known.keys().cloned().collect());
                 self.is_incomplete = false;
                 Vec::new()
             }
-            Observed::Listed(json) | Observed::Changed(json) => self.set(kind, json),
+            Observed::Listed(json) | Observed::Changed(json) => self.set(kind, form, json),
             Observed::ListEnds => {
                 self.synced = true;
                 let gone = self.unmentioned.take().unwrap_or_default();
@@ -134,7 +143,7 @@ impl List {
         Some(EntryChange { path, text: None })
     }
 
-    fn set(&mut self, kind: CustomKind, json: &str) -> Vec<EntryChange> {
+    fn set(&mut self, kind: CustomKind, form: CustomForm, json: &str) -> Vec<EntryChange> {
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         let Some(name) = field(&object, &["metadata", "name"]).as_str().filter(|name| !name.is_empty()) else {
             self.is_incomplete = true;
@@ -151,7 +160,7 @@ impl List {
             known.problem = Some("metadata.resourceVersion: is no number".into());
             return Vec::new();
         };
-        let (path, text, problem) = read(kind, &name, object);
+        let (path, text, problem) = read(kind, form, &name, object);
         let is_known = known.path == path;
         if is_known && known.revision == revision {
             return Vec::new();
@@ -168,7 +177,7 @@ impl List {
 }
 
 /// Returns the path in etcd, the text, and the problem. An unreadable resource has an empty text.
-fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String, Option<String>) {
+fn read(kind: CustomKind, form: CustomForm, name: &str, object: Value) -> (Option<String>, String, Option<String>) {
     match kind {
         CustomKind::Addresses(kind) => match kind.path(&object) {
             Ok(path) => (path, field(&object, &["spec"]).to_string(), None),
@@ -178,7 +187,11 @@ fn read(kind: CustomKind, name: &str, object: Value) -> (Option<String>, String,
             let Ok(key) = ResourceKey::new(kind, "", name) else {
                 return (None, String::new(), Some("metadata.name: is no name".into()));
             };
-            match from_custom(&key, object) {
+            let read = match form {
+                CustomForm::V1 => from_custom,
+                CustomForm::V3 => from_plain,
+            };
+            match read(&key, object) {
                 Ok(resource) => (Some(key.path()), resource.to_string(), None),
                 Err(error) => (Some(key.path()), String::new(), Some(with_causes(&error))),
             }
@@ -210,11 +223,11 @@ mod tests {
         let mut custom = CustomResources::default();
         let text = r#"{"cidr":"10.0.0.0/26"}"#;
         let mut list = |items: &[&str]| {
-            let mut changes = custom.observe(BLOCKS, Observed::ListBegins);
+            let mut changes = custom.observe(BLOCKS, CustomForm::V1, Observed::ListBegins);
             for item in items {
-                changes.extend(custom.observe(BLOCKS, Observed::Listed(item)));
+                changes.extend(custom.observe(BLOCKS, CustomForm::V1, Observed::Listed(item)));
             }
-            changes.extend(custom.observe(BLOCKS, Observed::ListEnds));
+            changes.extend(custom.observe(BLOCKS, CustomForm::V1, Observed::ListEnds));
             changes
         };
         let now = |version| change(PATH, Some((text, version)));
@@ -231,21 +244,50 @@ mod tests {
         for kind in CustomKind::ALL.into_iter().filter(|kind| !kind.is_optional()) {
             custom.not_installed(kind);
             assert!(!custom.synced());
-            custom.observe(kind, Observed::ListEnds);
+            custom.observe(kind, CustomForm::V1, Observed::ListEnds);
         }
         custom.not_installed(CustomKind::Resources(ResourceKind::IpReservation));
         assert!(custom.synced());
     }
 
     #[test]
+    fn either_form_is_read_as_the_same_resource() {
+        let object = |metadata: &Value| {
+            let (mut metadata, spec) = (metadata.clone(), json!({"node": "n1", "interfaceName": "*"}));
+            metadata["name"] = "h".into();
+            metadata["resourceVersion"] = "9".into();
+            json!({"metadata": metadata, "spec": spec}).to_string()
+        };
+        let labels = json!({"labels": {"rack": "a"}});
+        let kept = json!({"annotations": {"projectcalico.org/metadata": labels.to_string()}});
+        let forms = [(CustomForm::V1, kept), (CustomForm::V3, labels)];
+        let read = forms.map(|(form, metadata)| {
+            CustomResources::default().observe(ENDPOINTS, form, Observed::Changed(&object(&metadata)))
+        });
+        let of =
+            |changes: &[EntryChange]| -> Value { serde_json::from_str(&changes[0].text.as_ref().unwrap().0).unwrap() };
+        assert_eq!(of(&read[0]), of(&read[1]));
+        assert_eq!(of(&read[1])["metadata"]["labels"], json!({"rack": "a"}));
+        // In v3, the UID is the object's own, and the annotation has no meaning.
+        let metadata = json!({"uid": "30316465-6365-4463-ad63-3564622d3638",
+            "annotations": {"projectcalico.org/metadata": "{"}});
+        let changes =
+            CustomResources::default().observe(ENDPOINTS, CustomForm::V3, Observed::Changed(&object(&metadata)));
+        assert_eq!(of(&changes)["metadata"]["uid"], metadata["uid"]);
+    }
+
+    #[test]
     fn an_unreadable_object_is_a_problem() {
         let mut custom = CustomResources::default();
-        custom.observe(BLOCKS, Observed::Changed(&block("5", "10.0.0.0/26")));
+        custom.observe(BLOCKS, CustomForm::V1, Observed::Changed(&block("5", "10.0.0.0/26")));
         // The entry keeps its last text.
-        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("x", "10.0.0.0/26"))), []);
+        assert_eq!(custom.observe(BLOCKS, CustomForm::V1, Observed::Changed(&block("x", "10.0.0.0/26"))), []);
         assert_eq!(custom.problems().count(), 1);
         // The name does not match the block, so the object has no entry.
-        assert_eq!(custom.observe(BLOCKS, Observed::Changed(&block("6", "10.0.0.64/26"))), [change(PATH, None)]);
+        assert_eq!(
+            custom.observe(BLOCKS, CustomForm::V1, Observed::Changed(&block("6", "10.0.0.64/26"))),
+            [change(PATH, None)]
+        );
         assert_eq!(
             custom.problems().collect::<Vec<_>>(),
             ["ipamblocks/10-0-0-0-26: metadata.name: is not `10-0-0-64-26`, as the object would be called"]
@@ -253,10 +295,10 @@ mod tests {
         let endpoint = json!({"metadata": {"name": "h", "resourceVersion": "9",
             "annotations": {"projectcalico.org/metadata": "{"}}});
         let path = "/calico/resources/v3/projectcalico.org/hostendpoints/h";
-        let unreadable = custom.observe(ENDPOINTS, Observed::Changed(&endpoint.to_string()));
+        let unreadable = custom.observe(ENDPOINTS, CustomForm::V1, Observed::Changed(&endpoint.to_string()));
         assert_eq!(unreadable, [change(path, Some(("", 9)))]);
         assert_eq!(custom.problems().count(), 2);
-        let deleted = custom.observe(ENDPOINTS, Observed::Deleted { namespace: "", name: "h" });
+        let deleted = custom.observe(ENDPOINTS, CustomForm::V1, Observed::Deleted { namespace: "", name: "h" });
         assert_eq!((deleted, custom.problems().count()), (vec![change(path, None)], 1));
     }
 }

@@ -13,7 +13,7 @@ mod task;
 
 pub use config::Overrides;
 pub use controller::{Next, NodeController, StoredEvent};
-pub use custom::CustomKind;
+pub use custom::{CustomForm, CustomKind};
 pub use task::{Done, Job};
 
 pub use crate::access::{Access, JobError, LiveError, LiveKind, LiveObjects};

@@ -1,8 +1,8 @@
 //! Followed kinds of Kubernetes objects, and the listeners for them.
 
 use crate::Watched;
-use crate::nodes::CustomKind;
-use tortie_datastore::kubernetes::ApiResource;
+use crate::nodes::{CustomForm, CustomKind};
+use tortie_datastore::kubernetes::{ApiResource, CalicoApi};
 
 /// Purpose for which a kind is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Listener {
     /// Nodes.
     Nodes,
     /// Calico's custom resources.
-    Custom(CustomKind),
+    Custom(CustomKind, CustomForm),
 }
 
 /// Followed kinds if Calico uses etcd.
@@ -26,11 +26,21 @@ pub const FOLLOWED: [(Listener, ApiResource); 5] = [
     (Listener::Nodes, ApiResource::NODES),
 ];
 
-/// Returns the followed kinds if Kubernetes is the datastore.
-pub fn followed_in_kubernetes() -> impl Iterator<Item = (Listener, ApiResource)> {
-    let own = [(Listener::Pods, ApiResource::PODS), (Listener::Nodes, ApiResource::NODES)];
-    let custom = CustomKind::ALL
-        .into_iter()
-        .map(|kind| (Listener::Custom(kind), ApiResource::new("crd.projectcalico.org", "v1", kind.plural())));
-    own.into_iter().chain(custom)
+/// Followed kinds of Kubernetes if it is the datastore.
+pub const FOLLOWED_IN_KUBERNETES: [(Listener, ApiResource); 2] =
+    [(Listener::Pods, ApiResource::PODS), (Listener::Nodes, ApiResource::NODES)];
+
+/// Returns the followed custom resources of Calico by an API.
+pub fn followed_custom(api: CalicoApi) -> impl Iterator<Item = (Listener, ApiResource)> {
+    let form = match api {
+        CalicoApi::CrdV1 => CustomForm::V1,
+        CalicoApi::V3 => CustomForm::V3,
+    };
+    CustomKind::ALL.into_iter().map(move |kind| {
+        let resource = match kind {
+            CustomKind::Addresses(kind) => api.address_resource(kind),
+            CustomKind::Resources(kind) => api.resource(kind.plural()),
+        };
+        (Listener::Custom(kind, form), resource)
+    })
 }

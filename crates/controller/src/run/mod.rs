@@ -3,6 +3,7 @@
 //! | thread | task |
 //! |---|---|
 //! | `observer` | receives the events of Kubernetes |
+//! | `discovery` | finds the API of Calico's custom resources |
 //! | `feed` | receives the events of nodes and addresses from etcd |
 //! | `worker-N` | writes to the datastore |
 //! | `election` | holds the lease, if there is one |
@@ -11,6 +12,7 @@
 //! runs.
 
 mod answers;
+mod discovery;
 mod election;
 mod fence;
 mod followed;
@@ -18,7 +20,7 @@ mod followed;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -26,7 +28,9 @@ use crate::elector::ElectorConfig;
 use crate::nodes::{self, Access, LiveError, LiveKind, LiveObjects, NodeController, Overrides, StoredEvent};
 use crate::{Controller, Job, Next, Observed, Status, Watched};
 use serde_json::Value;
-use tortie_datastore::kubernetes::{ApiResource, Client, Event, ListWatch, Received, Reflector, Waker};
+use tortie_datastore::kubernetes::{
+    ApiResource, CalicoApi, Client, Event, KubernetesStore, ListWatch, Received, Reflector, Waker,
+};
 use tortie_datastore::store::etcd::{EtcdEvent, EtcdFeed};
 use tortie_net::with_causes;
 
@@ -34,7 +38,7 @@ pub use answers::example_metrics;
 pub use answers::{NodeStatus, answer};
 pub use election::random;
 pub use fence::{Fence, Fenced, Split, Store};
-pub use followed::{FOLLOWED, Listener, followed_in_kubernetes};
+pub use followed::{FOLLOWED, FOLLOWED_IN_KUBERNETES, Listener, followed_custom};
 
 /// Interval at which problems are checked for logging.
 const REPORT: Duration = Duration::from_secs(1);
@@ -54,13 +58,17 @@ pub struct Config {
     pub nodes: Overrides,
 }
 
-/// A datastore: its entries and its watch events.
-pub struct Datastore {
-    /// Single resources, and texts.
-    pub store: Box<dyn Store>,
-    /// Events of entries below [`NodeController::PREFIXES`]; `None` if Kubernetes is the datastore
-    /// and sends them.
-    pub feed: Option<EtcdFeed>,
+/// A datastore of Calico's resources.
+pub enum Datastore {
+    /// Kubernetes, with custom resources of the API that is discovered.
+    Kubernetes,
+    /// An etcd.
+    Etcd {
+        /// Single resources, and texts.
+        store: Box<dyn Store>,
+        /// Events of entries below [`NodeController::PREFIXES`].
+        feed: Box<EtcdFeed>,
+    },
 }
 
 /// Interval at which the feed checks whether the controller stops.
@@ -97,6 +105,12 @@ struct State {
     stopped: bool,
     /// Followed kinds, each with the reason if its events are unavailable.
     followed: Vec<(Listener, ApiResource, Option<String>)>,
+    /// API of Calico's custom resources, once known.
+    calico: Arc<OnceLock<CalicoApi>>,
+    /// Reason why that API is not known.
+    undiscovered: Option<String>,
+    /// Other API to which Calico's custom resources have moved.
+    moved_to: Option<CalicoApi>,
     /// Reason why the events of the datastore are unavailable.
     unfed: Option<String>,
     /// Problem of the election.
@@ -128,17 +142,23 @@ impl Shared {
 /// # Errors
 /// If a thread cannot be started.
 pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Result<Running> {
-    let Datastore { store, feed } = datastore;
+    let calico = Arc::<OnceLock<CalicoApi>>::default();
+    let (store, feed): (Box<dyn Store>, _) = match datastore {
+        Datastore::Kubernetes => (Box::new(KubernetesStore::with_api(client.clone(), Arc::clone(&calico))), None),
+        Datastore::Etcd { store, feed } => (store, Some(*feed)),
+    };
     let fence = if config.election.is_some() { Fence::closed() } else { Fence::open() };
-    let followed: Vec<(Listener, ApiResource)> =
-        if feed.is_some() { FOLLOWED.to_vec() } else { followed_in_kubernetes().collect() };
+    let followed: &[(Listener, ApiResource)] = if feed.is_some() { &FOLLOWED } else { &FOLLOWED_IN_KUBERNETES };
     let state = State {
         controller: feed.is_some().then(|| Controller::new(config.reconcile_period)),
         nodes: NodeController::new(config.nodes.clone()),
         term: 0,
         stopping: false,
         stopped: false,
-        followed: followed.iter().map(|(listener, resource)| (*listener, *resource, None)).collect(),
+        followed: Vec::new(),
+        calico: Arc::clone(&calico),
+        undiscovered: None,
+        moved_to: None,
         unfed: None,
         election: None,
         reported: BTreeSet::new(),
@@ -148,12 +168,14 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
     let spawn = |name: String, body: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name).spawn(body);
 
     let mut reflector = Reflector::new(client);
-    for (_, resource) in followed {
-        reflector.add(ListWatch::all(resource));
-    }
+    shared.lock().follow_kinds(followed.iter().copied(), &mut reflector);
     let waker = reflector.waker();
     let for_observer = Arc::clone(&shared);
-    let observer = spawn("observer".into(), Box::new(move || observe(&for_observer, &reflector)))?;
+    let observer = spawn("observer".into(), Box::new(move || observe(&for_observer, reflector)))?;
+    if feed.is_none() {
+        let (shared, client, waker) = (Arc::clone(&shared), client.clone(), waker.clone());
+        spawn("discovery".into(), Box::new(move || discovery::run(&shared, &client, &waker)))?;
+    }
 
     let for_feed = Arc::clone(&shared);
     let follow = |feed| spawn("feed".into(), Box::new(move || follow_datastore(&for_feed, feed)));
@@ -183,9 +205,14 @@ pub fn start(config: &Config, client: &Client, datastore: Datastore) -> io::Resu
 
 impl Running {
     /// Logs each new problem and each resolved one, until `stop` receives a message or is closed.
-    pub fn report_until(&self, stop: &Receiver<()>) {
+    /// Returns the API to which Calico's custom resources have moved, if that ends it: a controller
+    /// has to be started anew for it.
+    pub fn report_until(&self, stop: &Receiver<()>) -> Option<CalicoApi> {
         while stop.recv_timeout(REPORT).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
             let mut state = self.shared.lock();
+            if state.moved_to.is_some() {
+                return state.moved_to;
+            }
             let now: BTreeSet<String> = state.problems().into_iter().collect();
             for problem in now.difference(&state.reported) {
                 tracing::warn!(%problem, "problem of the controller");
@@ -195,6 +222,7 @@ impl Running {
             }
             state.reported = now;
         }
+        None
     }
 
     /// Returns the handler of requests for health and metrics.
@@ -255,36 +283,58 @@ impl State {
             Some(format!("no events of {resource} from Kubernetes: {why}"))
         });
         let election = self.election.iter().map(|why| format!("election: {why}"));
+        let undiscovered = self.undiscovered.iter().map(|why| format!("no API of Calico's resources: {why}"));
         let unfed = self.unfed.iter().map(|why| format!("no events of nodes from the datastore: {why}"));
         let of_policies = self.controller.iter().flat_map(Controller::problems);
-        unheard.chain(unfed).chain(election).chain(of_policies).chain(self.nodes.problems()).collect()
+        unheard
+            .chain(undiscovered)
+            .chain(unfed)
+            .chain(election)
+            .chain(of_policies)
+            .chain(self.nodes.problems())
+            .collect()
     }
 }
 
 /// Receives the events of Kubernetes until the controller stops.
-fn observe(shared: &Shared, reflector: &Reflector) {
+fn observe(shared: &Shared, mut reflector: Reflector) {
     loop {
-        let Received::Event(list, event) = reflector.recv(None) else {
-            if shared.lock().stopped {
-                return;
-            }
-            continue;
-        };
+        let received = reflector.recv(None);
         let mut state = shared.lock();
-        state.handle_event(list, &event);
+        match received {
+            Received::Event(list, event) => state.handle_event(list, &event),
+            Received::Woken | Received::TimedOut if state.stopped => return,
+            Received::Woken | Received::TimedOut => state.follow_calico(&mut reflector),
+        }
         drop(state);
         shared.changed.notify_all();
     }
 }
 
 impl State {
+    fn follow_kinds(&mut self, kinds: impl Iterator<Item = (Listener, ApiResource)>, reflector: &mut Reflector) {
+        for (listener, resource) in kinds {
+            reflector.add(ListWatch::all(resource));
+            self.followed.push((listener, resource, None));
+        }
+    }
+
+    /// Follows Calico's custom resources once their API is known.
+    fn follow_calico(&mut self, reflector: &mut Reflector) {
+        let follows = |(listener, ..): &(Listener, _, _)| matches!(listener, Listener::Custom(..));
+        if let Some(api) = self.calico.get().copied().filter(|_| !self.followed.iter().any(follows)) {
+            tracing::info!(api = api.group_version(), "Calico's resources are read");
+            self.follow_kinds(followed_custom(api), reflector);
+        }
+    }
+
     fn handle_event(&mut self, list: usize, event: &Event) {
         let Some((listener, _, unheard)) = self.followed.get_mut(list) else { return };
         let listener = *listener;
         match event {
             Event::Unavailable(error) => *unheard = Some(with_causes(error)),
             Event::NotInstalled => {
-                let is_optional = matches!(listener, Listener::Custom(kind) if kind.is_optional());
+                let is_optional = matches!(listener, Listener::Custom(kind, _) if kind.is_optional());
                 *unheard = (!is_optional).then(|| "the API server does not have this kind".into());
             }
             Event::Available | Event::End => *unheard = None,
@@ -300,7 +350,7 @@ impl State {
                 self.observe(listener, Observed::Deleted { namespace, name });
             }
             Event::NotInstalled => {
-                if let Listener::Custom(kind) = listener {
+                if let Listener::Custom(kind, _) = listener {
                     self.nodes.not_installed(kind);
                 }
             }
@@ -312,7 +362,7 @@ impl State {
         let watched = match listener {
             Listener::Policies(kind) => Some(kind),
             Listener::Pods => Some(Watched::Pods),
-            Listener::Nodes | Listener::Custom(_) => None,
+            Listener::Nodes | Listener::Custom(..) => None,
         };
         if let (Some(controller), Some(kind)) = (&mut self.controller, watched) {
             controller.observe(kind, observed, Instant::now());
@@ -321,7 +371,7 @@ impl State {
             Listener::Policies(_) => {}
             Listener::Pods => self.nodes.observe(LiveKind::Pods, observed),
             Listener::Nodes => self.nodes.observe(LiveKind::Nodes, observed),
-            Listener::Custom(kind) => self.nodes.observe_custom(kind, observed),
+            Listener::Custom(kind, form) => self.nodes.observe_custom(kind, form, observed),
         }
     }
 }

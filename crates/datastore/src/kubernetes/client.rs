@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Once, mpsc};
 
 use http::Method;
 use serde_json::Value;
@@ -55,6 +55,7 @@ struct Shared {
     connection: Arc<Connection>,
     /// API of Calico's kinds by the configuration.
     calico_api: Option<CalicoApi>,
+    missing_right: Once,
     /// Present until dropped.
     runtime: Option<Runtime>,
 }
@@ -83,7 +84,8 @@ impl Client {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build()?;
         let calico_api = config.api_group().map(|value| CalicoApi::named(&value));
         let connection = Arc::new(Connection::new(config));
-        Ok(Self { shared: Arc::new(Shared { connection, calico_api, runtime: Some(runtime) }), is_dry: false })
+        let shared = Shared { connection, calico_api, missing_right: Once::new(), runtime: Some(runtime) };
+        Ok(Self { shared: Arc::new(shared), is_dry: false })
     }
 
     /// Returns a client whose changes are dry runs: the server validates each change and returns
@@ -326,6 +328,16 @@ impl Client {
     /// Returns the API of Calico's kinds by the configuration; `None` if the server decides.
     pub(super) fn calico_api(&self) -> Option<CalicoApi> {
         self.shared.calico_api
+    }
+
+    /// Logs once that the API of Calico's kinds was chosen without the right to list a kind.
+    pub(super) fn note_missing_right(&self, unreadable: ApiResource) {
+        self.shared.missing_right.call_once(|| {
+            tracing::warn!(
+                %unreadable,
+                "two APIs have Calico's resources, and one cannot be read; using projectcalico.org/v3, or as CALICO_API_GROUP says"
+            );
+        });
     }
 
     pub(super) fn connection(&self) -> Arc<Connection> {

@@ -212,8 +212,11 @@ impl Cycle {
             }
             // The version stays valid once a server responds that has reached it.
             ApiError::Silent(_) | ApiError::Unreachable(_) => self.in_doubt = true,
-            // `OtherVersions` occurs only with lists.
-            ApiError::Config(_) | ApiError::OtherVersions { .. } | ApiError::Status { code: 401 | 403 | 429, .. } => {}
+            // `OtherVersions` occurs only with lists, `UnclearApi` before them.
+            ApiError::Config(_)
+            | ApiError::OtherVersions { .. }
+            | ApiError::UnclearApi { .. }
+            | ApiError::Status { code: 401 | 403 | 429, .. } => {}
             ApiError::Status { .. } | ApiError::TooLarge(_) | ApiError::Malformed(_) => {
                 self.failures += 1;
                 if self.failures >= MAX_FAILURES {

@@ -9,6 +9,7 @@ use super::client::Client;
 use super::error::ApiError;
 use super::kinds::CalicoApi;
 use super::reflector::Waker;
+use super::resource::ApiResource;
 use super::timing::Timing;
 use crate::Backoff;
 use crate::backoff::chance;
@@ -17,9 +18,10 @@ use crate::backoff::chance;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {
     By(CalicoApi),
-    /// By this one so far: the server does not report that it has read all definitions.
+    /// By this one so far: the server does not report that it has read all definitions, or this
+    /// client may not read the lock of the other one.
     Unconfirmed(CalicoApi),
-    /// Both, and neither is ready, as during a migration; or readiness cannot be read.
+    /// Both, and neither is ready, as during a migration.
     Undecided,
     /// None: their definitions are not installed.
     Absent,
@@ -41,6 +43,9 @@ impl Served {
 
 /// Queries the server for the API of Calico's kinds.
 ///
+/// Of both APIs, a client that may read the lock of v3 only uses v3: either v1 was migrated to it,
+/// or Calico's API server makes v3 of v1.
+///
 /// `CALICO_API_GROUP` decides. Without it, an only API counts; of both, `crd.projectcalico.org/v1`,
 /// as Calico's API server makes the other one of it (`UsingV3CRDs` of
 /// `libcalico-go/lib/backend/k8s/discovery.go`). A migration ends with v1 locked and v3 ready
@@ -48,7 +53,7 @@ impl Served {
 /// A starting server may list only one of both; a ready one lists the groups of all definitions.
 ///
 /// # Errors
-/// See [`ApiError`].
+/// [`ApiError::UnclearApi`] if a missing right leaves it open; any other [`ApiError`].
 pub(super) fn discover(client: &Client) -> Result<Served, ApiError> {
     let first = groups(client)?;
     if first.len() > 1 {
@@ -68,14 +73,51 @@ fn of_both(client: &Client) -> Result<Served, ApiError> {
     let is_v1_ready = || ready_flag(client, CalicoApi::CrdV1).map(|ready| ready == Some(true));
     match is_v1_ready() {
         Ok(true) => return Ok(Served::By(CalicoApi::CrdV1)),
-        // A client without this right, or a starting server.
-        Err(error) if error.is_forbidden() => return Ok(Served::Undecided),
+        Err(error) if error.is_forbidden() => return by_v3_alone(client),
         Err(error) => return Err(error),
         Ok(false) => {}
     }
     // Calico's API server, which may make v3 of v1, may be away. Then both are unlocked together.
-    let is_migrated = matches!(ready_flag(client, CalicoApi::V3), Ok(Some(true))) && !is_v1_ready()?;
+    let is_migrated = match ready_flag(client, CalicoApi::V3) {
+        Err(error) if error.is_forbidden() => return Err(unclear(CalicoApi::V3)),
+        flag => matches!(flag, Ok(Some(true))) && !is_v1_ready()?,
+    };
     Ok(if is_migrated { Served::By(CalicoApi::V3) } else { Served::Undecided })
+}
+
+/// Decides for a client without the right to read the lock of v1.
+fn by_v3_alone(client: &Client) -> Result<Served, ApiError> {
+    match ready_flag(client, CalicoApi::V3) {
+        Ok(Some(true)) => {
+            client.note_missing_right(lock(CalicoApi::CrdV1));
+            Ok(Served::Unconfirmed(CalicoApi::V3))
+        }
+        Ok(_) => Err(unclear(CalicoApi::CrdV1)),
+        Err(error) if error.is_forbidden() => Err(unclear(CalicoApi::CrdV1)),
+        Err(error) => Err(error),
+    }
+}
+
+fn lock(api: CalicoApi) -> ApiResource {
+    api.resource("clusterinformations")
+}
+
+fn unclear(api: CalicoApi) -> ApiError {
+    ApiError::UnclearApi { unreadable: lock(api) }
+}
+
+impl Client {
+    /// Queries the server for the API of Calico's kinds, after the current one. `None`: there is no
+    /// current one, and the server has none, or has not read all definitions yet.
+    ///
+    /// # Errors
+    /// [`ApiError::UnclearApi`] if a missing right leaves it open; any other [`ApiError`].
+    pub fn served_calico_api(&self, current: Option<CalicoApi>) -> Result<Option<CalicoApi>, ApiError> {
+        Ok(match discover(self)? {
+            served @ (Served::By(_) | Served::Undecided) => served.api(current),
+            Served::Unconfirmed(_) | Served::Absent | Served::Unsettled => current,
+        })
+    }
 }
 
 /// Returns the APIs that the server has and the configuration permits.
@@ -89,7 +131,7 @@ fn groups(client: &Client) -> Result<Vec<CalicoApi>, ApiError> {
 /// Returns `datastoreReady` of the cluster; `None` if it is unset, or not installed.
 fn ready_flag(client: &Client, api: CalicoApi) -> Result<Option<bool>, ApiError> {
     // Agents may list, and not get.
-    let objects = match client.list(api.resource("clusterinformations"), "", "") {
+    let objects = match client.list(lock(api), "", "") {
         Err(error) if error.is_not_found() => return Ok(None),
         objects => objects?,
     };

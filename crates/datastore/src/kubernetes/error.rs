@@ -6,6 +6,8 @@ use std::time::Duration;
 use kube::client::AuthError;
 use tortie_model::{Cause, with_causes};
 
+use super::resource::ApiResource;
+
 /// Error in a configuration. No variant contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -70,6 +72,15 @@ pub enum ApiError {
         /// The version that is read.
         supported: &'static str,
     },
+    /// The server has Calico's kinds by two APIs, and this client may not read which one counts.
+    #[error(
+        "the API server has Calico's resources by two APIs; without the right to list {unreadable} it is unclear \
+         which of them counts: grant it, or set CALICO_API_GROUP to crd.projectcalico.org/v1 or projectcalico.org/v3"
+    )]
+    UnclearApi {
+        /// The unreadable kind.
+        unreadable: ApiResource,
+    },
     /// The response, or one object in it, is larger than the limit.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
@@ -132,7 +143,7 @@ impl ApiError {
     /// permissions change.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Status { code: 401 | 403, .. })
+        matches!(self, Self::Config(_) | Self::UnclearApi { .. } | Self::Status { code: 401 | 403, .. })
     }
 
     /// Returns the minimum wait before the next attempt, as requested by the server.

@@ -1,5 +1,7 @@
 //! Kinds of objects that an agent reads from an API server.
 
+use serde_json::Value;
+use tortie_resources::custom::AddressKind;
 use tortie_resources::manifest::{Kind, Options};
 use tortie_resources::stored::ResourceKind;
 
@@ -88,16 +90,17 @@ pub(super) fn written_kinds() -> impl Iterator<Item = ResourceKind> {
 
 /// API of Calico's own kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CalicoApi {
-    /// Custom resources in Calico's storage form.
+pub enum CalicoApi {
+    /// `crd.projectcalico.org/v1`: custom resources in Calico's storage form.
     CrdV1,
-    /// Custom resources in the form that users write.
+    /// `projectcalico.org/v3`: custom resources in the form that users write.
     V3,
 }
 
 impl CalicoApi {
     /// Returns the group and version, for messages.
-    pub(super) fn group_version(self) -> &'static str {
+    #[must_use]
+    pub fn group_version(self) -> &'static str {
         match self {
             Self::CrdV1 => "crd.projectcalico.org/v1",
             Self::V3 => "projectcalico.org/v3",
@@ -118,8 +121,25 @@ impl CalicoApi {
     }
 
     /// Returns the API resource of a kind of Calico.
-    pub(super) fn resource(self, plural: &'static str) -> ApiResource {
+    #[must_use]
+    pub fn resource(self, plural: &'static str) -> ApiResource {
         ApiResource::new(self.group(), self.version(), plural)
+    }
+
+    /// Returns the API resource of a kind of IPAM objects.
+    #[must_use]
+    pub fn address_resource(self, kind: AddressKind) -> ApiResource {
+        match (self, kind) {
+            // `ipam_config.go` of `libcalico-go/lib/backend/k8s/resources`.
+            (Self::V3, AddressKind::Config) => self.resource(ResourceKind::IpamConfiguration.plural()),
+            _ => self.resource(kind.plural()),
+        }
+    }
+
+    /// Returns the value of the field `deleted` that marks an IPAM object for deletion.
+    pub(super) fn deletion_mark(self, kind: AddressKind) -> Value {
+        // The field of this kind was a string by mistake.
+        if (self, kind) == (Self::CrdV1, AddressKind::Affinity) { "true".into() } else { true.into() }
     }
 
     pub(super) fn group(self) -> &'static str {

@@ -27,10 +27,12 @@ mod store;
 mod switch;
 mod timing;
 mod versions;
+mod watch;
 
 pub use client::Client;
 pub use config::{FixedConfig, KubeConfig};
 pub use error::{ApiError, KubeConfigError};
+pub use kinds::CalicoApi;
 pub use reflector::{Event, ListWatch, ObjectMeta, Received, Reflector, Waker};
 pub use resource::ApiResource;
 pub use service::{ServiceEndpoint, ServiceEndpoints};

@@ -1,9 +1,11 @@
 //! Single resources of Calico, read and written where Kubernetes is the datastore.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::store::{Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb};
+use crate::store::{
+    Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb,
+};
 use serde_json::{Value, json};
 use tortie_model::{Cause, with_causes};
 use tortie_resources::custom::{self, AddressKind, policy_name};
@@ -15,6 +17,7 @@ use super::discovery::discover;
 use super::error::ApiError;
 use super::kinds::{CalicoApi, api_resource, written_kinds};
 use super::resource::ApiResource;
+use super::watch::KubernetesWatch;
 
 /// Attempts to write a resource that other clients keep changing.
 const TRIES: usize = 8;
@@ -22,8 +25,8 @@ const TRIES: usize = 8;
 const DISCOVERED: Duration = Duration::from_secs(60);
 
 /// Calico's resources as custom resources, by `crd.projectcalico.org/v1` or `projectcalico.org/v3`,
-/// and policies of Kubernetes. Texts are custom resources of the former only: IPAM blocks,
-/// affinities and handles have the paths that they have in etcd.
+/// and policies of Kubernetes. Texts are custom resources too: IPAM blocks, affinities and handles
+/// have the paths that they have in etcd.
 ///
 /// * An object is replaced or deleted only if it is still the same object at the version that was
 ///   read.
@@ -43,13 +46,10 @@ pub struct KubernetesStore {
 /// API of Calico's resources.
 #[derive(Clone, Debug)]
 enum CalicoChoice {
-    Fixed(CalicoApi),
+    /// That which the owner of the cell finds, once.
+    Given(Arc<OnceLock<CalicoApi>>),
     /// That which the server had, and the time of its response.
     Discovered(Arc<Mutex<Option<(CalicoApi, Instant)>>>),
-}
-
-fn api_of(plural: &'static str) -> ApiResource {
-    CalicoApi::CrdV1.resource(plural)
 }
 
 /// Text that is not the JSON of an object.
@@ -89,14 +89,6 @@ fn is_no_namespace(error: &ApiError) -> bool {
     matches!(error, ApiError::Status { code: 404, message, .. } if message.starts_with("namespaces "))
 }
 
-/// Returns the error of a missing kind. It may exist soon: a starting server still reads
-/// definitions of custom resources.
-fn no_kind(kind: ResourceKind) -> StoreError {
-    StoreError::Unavailable(
-        format!("the API server has no {}: their definition is not installed", kind.plural()).into(),
-    )
-}
-
 /// Returns the objects that Kubernetes has instead of a kind of Calico, for messages.
 fn instead(kind: ResourceKind) -> &'static str {
     match kind {
@@ -116,14 +108,14 @@ fn version_of(object: &Value) -> Result<Revision, StoreError> {
 }
 
 impl KubernetesStore {
-    /// Returns a store that uses this client. Calico's resources are custom resources of
-    /// `crd.projectcalico.org/v1`.
+    /// Returns a store that uses this client. Calico's resources are unavailable until the cell has
+    /// their API, as of [`Client::served_calico_api`].
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, calico: CalicoChoice::Fixed(CalicoApi::CrdV1) }
+    pub fn with_api(client: Client, api: Arc<OnceLock<CalicoApi>>) -> Self {
+        Self { client, calico: CalicoChoice::Given(api) }
     }
 
-    /// As [`KubernetesStore::new`], with Calico's resources by the API that a
+    /// Returns a store that uses this client, and Calico's resources by the API that a
     /// [`super::KubernetesSource`] reads. It is discovered again after a minute, as a migration may
     /// have ended.
     ///
@@ -137,7 +129,10 @@ impl KubernetesStore {
 
     fn calico(&self) -> Result<CalicoApi, StoreError> {
         let known = match &self.calico {
-            CalicoChoice::Fixed(api) => return Ok(*api),
+            CalicoChoice::Given(api) => {
+                let unknown = || StoreError::Unavailable("the API of Calico's resources is not known yet".into());
+                return api.get().copied().ok_or_else(unknown);
+            }
             CalicoChoice::Discovered(known) => || known.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let before = *known();
@@ -182,6 +177,11 @@ impl KubernetesStore {
         read(key, object).map_err(|error| StoreError::Unreadable { key: key.clone(), why: Cause::new(error) })
     }
 
+    /// Converts an object of a list.
+    pub(super) fn listed(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
+        if key.kind() == ResourceKind::Node { read_node(key, &object) } else { self.read(key, object) }
+    }
+
     fn written(&self, key: &ResourceKey, object: Value, before: Option<&Value>) -> Result<Value, StoreError> {
         let write = if self.is_annotated(key.kind())? { custom::to_custom } else { custom::to_plain };
         write(key, object, before).map_err(|error| StoreError::Invalid { key: key.clone(), error })
@@ -210,7 +210,7 @@ impl KubernetesStore {
             Ok(object) => Ok(object),
             Err(error) if error.is_already_exists() => Err(StoreError::AlreadyExists(key.clone())),
             // A missing kind is not reported as a missing resource.
-            Err(error) if error.is_not_found() && !is_no_namespace(&error) => Err(no_kind(key.kind())),
+            Err(error) if error.is_not_found() && !is_no_namespace(&error) => Err(StoreError::NoKind(key.kind())),
             Err(error) => Err(of_write(key, &error)),
         }
     }
@@ -264,14 +264,14 @@ impl ResourceStore for KubernetesStore {
         let objects = match self.client.list(api, namespace.unwrap_or_default(), "") {
             // A missing kind of Kubernetes is optional and not installed.
             Err(error) if error.is_not_found() && kind.is_of_kubernetes() => Vec::new(),
-            Err(error) if error.is_not_found() => return Err(no_kind(kind)),
+            Err(error) if error.is_not_found() => return Err(StoreError::NoKind(kind)),
             objects => objects.map_err(|error| failed(&error))?,
         };
         let mut listing = Listing::default();
         for object in objects {
             // An object without a usable name cannot be read by its name.
             let Some(key) = key_of_object(kind, &object) else { continue };
-            match if is_node { read_node(&key, &object) } else { self.read(&key, object) } {
+            match self.listed(&key, object) {
                 Ok(resource) => {
                     listing.revision = listing.revision.max(resource.revision);
                     listing.resources.push(resource);
@@ -281,6 +281,17 @@ impl ResourceStore for KubernetesStore {
             }
         }
         Ok(listing)
+    }
+
+    fn watch(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Box<dyn ResourceWatch>, StoreError> {
+        let api = if kind == ResourceKind::Node { ApiResource::NODES } else { self.api(kind)? };
+        let store = self.clone();
+        let read = move |object| {
+            let key = key_of_object(kind, &object)?;
+            let resource = store.listed(&key, object);
+            Some((key, resource))
+        };
+        Ok(Box::new(KubernetesWatch::new(&self.client, api, kind, namespace, Box::new(read))))
     }
 
     /// Creates a resource, with name, UID and creation time set by the API server.
@@ -382,11 +393,40 @@ fn unless_overtaken<T>(result: Result<T, ApiError>) -> Result<Option<T>, StoreEr
 
 impl KubernetesStore {
     fn address_object(&self, kind: AddressKind, name: &str) -> Result<Option<Value>, StoreError> {
-        match self.client.get(api_of(kind.plural()), "", name) {
+        match self.client.get(self.calico()?.address_resource(kind), "", name) {
             Ok(object) => Ok(Some(object)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(failed(&error)),
         }
+    }
+}
+
+impl KubernetesStore {
+    /// Reads the texts under all paths that begin with `prefix`, in the order of paths. An object
+    /// whose path does not follow from its fields has its name at the end of the path.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] or [`StoreError::Unavailable`].
+    pub fn texts(&self, prefix: &str) -> Result<Vec<StoredText>, StoreError> {
+        let mut texts = Vec::new();
+        let kinds = [AddressKind::Block, AddressKind::Affinity, AddressKind::Handle, AddressKind::Config];
+        let may_match = |kind: &AddressKind| kind.prefix().starts_with(prefix) || prefix.starts_with(kind.prefix());
+        for kind in kinds.into_iter().filter(may_match) {
+            let objects = self.client.list(self.calico()?.address_resource(kind), "", "").map_err(|error| {
+                let why = format!("the API server has no {}: their definition is not installed", kind.plural());
+                if error.is_not_found() { StoreError::Refused(why.into()) } else { failed(&error) }
+            })?;
+            for object in objects {
+                let named = || Some(format!("{}{}", kind.prefix(), text_of(&object, "name")));
+                let Some(path) = kind.path(&object).unwrap_or_else(|_| named()) else { continue };
+                if path.starts_with(prefix) {
+                    let text = object.get("spec").unwrap_or(&Value::Null).to_string();
+                    texts.push(StoredText { path, text, revision: version_of(&object)? });
+                }
+            }
+        }
+        texts.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(texts)
     }
 }
 
@@ -417,14 +457,15 @@ impl TextStore for KubernetesStore {
         if version_of(&object)? != *expected {
             return Ok(None);
         }
-        let api = api_of(kind.plural());
+        let calico = self.calico()?;
+        let api = calico.address_resource(kind);
         let spec = match (text, object.get("spec")) {
             (Some(text), _) => serde_json::from_str(text)
                 .map_err(|error| StoreError::Refused(Cause::new(TextError { path: path.clone(), error })))?,
             (None, spec) => {
                 let mut spec = spec.cloned().unwrap_or_else(|| json!({}));
                 if let Some(fields) = spec.as_object_mut() {
-                    fields.insert("deleted".into(), kind.deletion_mark());
+                    fields.insert("deleted".into(), calico.deletion_mark(kind));
                 }
                 spec
             }

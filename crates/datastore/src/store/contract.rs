@@ -1,5 +1,7 @@
 //! Reading and writing single resources.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tortie_model::Cause;
 use tortie_resources::stored::{KeyError, ObjectError, ResourceKey, ResourceKind, Revision};
@@ -83,6 +85,15 @@ pub trait ResourceStore: Send + Sync {
         Ok(object.cloned())
     }
 
+    /// Follows the resources of a kind, or those in one namespace.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if the datastore has no watches, or the errors of any method.
+    fn watch(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Box<dyn ResourceWatch>, StoreError> {
+        let _ = (kind, namespace);
+        Err(StoreError::Refused("this datastore has no watches".into()))
+    }
+
     /// Reports whether the client has the permission for this verb on a resource, which need not
     /// exist. A datastore whose permissions do not depend on the verb returns true.
     ///
@@ -134,6 +145,27 @@ pub struct Listing {
     pub revision: Revision,
 }
 
+/// Follows the resources of one kind. After a failure everything is listed again.
+pub trait ResourceWatch {
+    /// Returns the next event; `None` if there is none within `patience`.
+    fn next(&mut self, patience: Duration) -> Option<WatchEvent>;
+}
+
+/// Event of a [`ResourceWatch`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// A resource exists, or has changed.
+    Changed(StoredResource),
+    /// A resource was deleted; its last known state.
+    Deleted(StoredResource),
+    /// A resource cannot be read, for this reason.
+    Unreadable(ResourceKey, String),
+    /// All existing resources were sent.
+    Complete,
+    /// The datastore is unavailable for this reason; the connection is retried.
+    Unavailable(String),
+}
+
 /// Reason why a resource was not read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -183,6 +215,10 @@ pub enum StoreError {
     /// The name is invalid for a resource.
     #[error("the datastore has no such resource")]
     Named(#[from] KeyError),
+    /// The datastore has no resources of this kind, as their definition is not installed; nothing
+    /// was read or written. A starting API server may still read its definitions.
+    #[error("the datastore has no {}: their definition is not installed", .0.plural())]
+    NoKind(ResourceKind),
     /// The datastore does not permit this, or not to this user; a retry does not help.
     #[error("the datastore refuses")]
     Refused(#[source] Cause),

@@ -69,9 +69,11 @@ fn admission_guards_each_annotation_that_gives_addresses() {
     let source = fs::read_to_string(deploy().join("../crates/resources/src/k8s/pod.rs")).unwrap();
     let constants = source.lines().filter_map(|line| line.strip_prefix("const ")?.split_once(": &str = \""));
     let names = constants.filter_map(|(constant, value)| Some((constant, value.strip_suffix("\";")?)));
-    // The network status of the CNI plugin, from which no address is read.
+    // The network status of the CNI plugin, and the mark of static pods: no address is read from
+    // these.
+    let others = ["NETWORK_STATUS", "MIRROR"];
     let mut read: Vec<String> =
-        names.filter(|(constant, _)| *constant != "NETWORK_STATUS").map(|(_, name)| name.to_owned()).collect();
+        names.filter(|(constant, _)| !others.contains(constant)).map(|(_, name)| name.to_owned()).collect();
     read.sort();
     let policies = documents(&deploy().join("tenants.yaml"));
     let policy = policies.iter().find(|policy| policy["metadata"]["name"] == "tortie-tenants-addresses").unwrap();

@@ -261,6 +261,46 @@ fn readers_may_read_exactly_the_watched_kinds() {
     assert_eq!(allowed("with-fanout/fanout.yaml"), of_any.difference(&agents).cloned().collect());
 }
 
+/// A migration of Calico's custom resources takes no right away. A reader of both groups also needs
+/// the locks, which tell the one in use.
+#[test]
+fn rights_are_the_same_in_both_groups_of_calico() {
+    let mut count = 0;
+    // The roles of tenants are not for requests, but for the checks of admission policies.
+    for file in manifests().into_iter().filter(|file| !file.ends_with("tenants.yaml")) {
+        for role in documents(&file).iter().filter(|object| object["kind"] == "ClusterRole") {
+            let [v1, v3] = ["crd.projectcalico.org", "projectcalico.org"].map(|group| rights_of(role, group));
+            let renamed = v1.iter().map(|(kind, verb)| {
+                let kind = if kind == "ipamconfigs" { "ipamconfigurations" } else { kind };
+                (kind.to_owned(), verb.clone())
+            });
+            assert_eq!(renamed.collect::<BTreeSet<_>>(), v3, "{} {}", file.display(), role["metadata"]["name"]);
+            count += usize::from(!v1.is_empty());
+        }
+    }
+    assert!(count >= 4, "{count}");
+    for file in ["agent/rbac.yaml", "agent/wireguard.yaml", "controller-kubernetes.yaml"] {
+        for group in ["crd.projectcalico.org", "projectcalico.org"] {
+            let right = [group, "clusterinformations", "list"].map(str::to_owned);
+            assert!(allowed(file).contains(&right.into()), "{file} {group}");
+        }
+    }
+}
+
+/// Returns the kinds and verbs that a role allows in a group.
+fn rights_of(role: &Value, group: &str) -> BTreeSet<(String, String)> {
+    let rules = role["rules"].as_array().into_iter().flatten();
+    let of_group = rules.filter(|rule| rule["apiGroups"].as_array().unwrap().contains(&group.into()));
+    let texts =
+        |value: &Value| value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect();
+    of_group
+        .flat_map(|rule| {
+            let (kinds, verbs): (Vec<String>, Vec<String>) = (texts(&rule["resources"]), texts(&rule["verbs"]));
+            kinds.into_iter().flat_map(move |kind| verbs.clone().into_iter().map(move |verb| (kind.clone(), verb)))
+        })
+        .collect()
+}
+
 #[test]
 fn writers_of_keys_may_write_nothing_else() {
     let of_calico = |group: &str, resource: &str| (group.to_owned(), resource.to_owned(), "list".to_owned());

@@ -14,10 +14,16 @@ use super::client;
 const CRD: &str = "crd.projectcalico.org/v1";
 const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
 
+const FORMS: [&str; 2] = [CRD, "projectcalico.org/v3"];
+
 fn world() -> (ApiServer, KubernetesStore) {
-    let server = ApiServer::start().unwrap();
-    server.install_calico("crd.projectcalico.org", "v1");
-    let store = KubernetesStore::new(client(&server));
+    world_by(CRD)
+}
+
+fn world_by(form: &str) -> (ApiServer, KubernetesStore) {
+    let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
+    server.install_calico(group, version);
+    let store = KubernetesStore::discover(client(&server)).unwrap();
     (server, store)
 }
 
@@ -25,9 +31,9 @@ fn key(kind: ResourceKind, name: &str) -> ResourceKey {
     ResourceKey::new(kind, "", name).unwrap()
 }
 
-fn apply(server: &ApiServer, kind: &str, name: &str, spec: &Value) {
+fn apply(server: &ApiServer, form: &str, kind: &str, name: &str, spec: &Value) {
     let metadata = json!({"name": name, "labels": {"theirs": "1"}});
-    server.apply(json!({"apiVersion": CRD, "kind": kind, "metadata": metadata, "spec": spec}));
+    server.apply(json!({"apiVersion": form, "kind": kind, "metadata": metadata, "spec": spec}));
 }
 
 fn change(path: &str, expected: Revision, text: Option<&Value>) -> [TextChange; 1] {
@@ -61,18 +67,16 @@ fn the_life_of_a_resource() {
     store.delete(&key, None).unwrap();
     // A resource of an uninstalled kind is not reported as missing.
     server.uninstall("crd.projectcalico.org", "hostendpoints");
-    let missing =
-        "the datastore is not available: the API server has no hostendpoints: their definition is not installed";
-    assert_eq!(with_causes(&store.create(&key, json!({"spec": {}})).unwrap_err()), missing);
-    assert_eq!(with_causes(&store.list(key.kind(), None).unwrap_err()), missing);
+    let missing = StoreError::NoKind(key.kind());
+    assert_eq!(missing.to_string(), "the datastore has no hostendpoints: their definition is not installed");
+    assert_eq!(store.create(&key, json!({"spec": {}})), Err(missing.clone()));
+    assert_eq!(store.list(key.kind(), None), Err(missing));
 }
 
 #[test]
 fn defaults_of_the_server_cause_no_write() {
-    for form in [CRD, "projectcalico.org/v3"] {
-        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
-        server.install_calico(group, version);
-        let store = KubernetesStore::discover(client(&server)).unwrap();
+    for form in FORMS {
+        let (_server, store) = world_by(form);
         let tier = ResourceKey::new(ResourceKind::Tier, "", "platform").unwrap();
         let made = store.create(&tier, json!({"spec": {"order": 5}})).unwrap();
         assert_eq!(made.object["spec"], json!({"order": 5, "defaultAction": "Deny"}));
@@ -85,9 +89,7 @@ fn defaults_of_the_server_cause_no_write() {
 #[test]
 fn the_configuration_of_addresses_has_a_kind_of_its_own_in_the_older_form() {
     for (form, kind) in [(CRD, "IPAMConfig"), ("projectcalico.org/v3", "IPAMConfiguration")] {
-        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
-        server.install_calico(group, version);
-        let store = KubernetesStore::discover(client(&server)).unwrap();
+        let (server, store) = world_by(form);
         let key = ResourceKey::new(ResourceKind::IpamConfiguration, "", "default").unwrap();
         let made = store.create(&key, json!({"spec": {"strictAffinity": true}})).unwrap();
         assert_eq!(made.object["kind"], "IPAMConfiguration");
@@ -99,11 +101,8 @@ fn the_configuration_of_addresses_has_a_kind_of_its_own_in_the_older_form() {
 
 #[test]
 fn policies_are_written_by_either_api_and_tried_out_first() {
-    for form in [CRD, "projectcalico.org/v3"] {
-        let server = ApiServer::start().unwrap();
-        let (group, version) = form.split_once('/').unwrap();
-        server.install_calico(group, version);
-        let store = KubernetesStore::discover(client(&server)).unwrap();
+    for form in FORMS {
+        let (server, store) = world_by(form);
         let calico = ResourceKey::new(ResourceKind::NetworkPolicy, "shop", "web").unwrap();
         let own = ResourceKey::new(ResourceKind::KubernetesNetworkPolicy, "shop", "web").unwrap();
         let rules = json!({"spec": {"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}});
@@ -185,9 +184,13 @@ fn nodes_are_those_of_kubernetes() {
 
 #[test]
 fn texts_are_changed_one_by_one() {
-    let (server, store) = world();
+    FORMS.into_iter().for_each(change_texts_one_by_one);
+}
+
+fn change_texts_one_by_one(form: &str) {
+    let (server, store) = world_by(form);
     let spec = json!({"cidr": "10.0.0.0/26", "sequenceNumber": 1, "deleted": false});
-    apply(&server, "IPAMBlock", "10-0-0-0-26", &spec);
+    apply(&server, form, "IPAMBlock", "10-0-0-0-26", &spec);
     let kept = store.text(BLOCK).unwrap().unwrap();
     assert_eq!((&*kept.path, serde_json::from_str::<Value>(&kept.text).unwrap()), (BLOCK, spec));
     let next = json!({"cidr": "10.0.0.0/26", "sequenceNumber": 2, "deleted": false});
@@ -196,7 +199,7 @@ fn texts_are_changed_one_by_one() {
     for text in [Some(&next), None] {
         assert_eq!(store.commit(&change(BLOCK, kept.revision, text)), Ok(None));
     }
-    let object = server.get(CRD, "IPAMBlock", "", "10-0-0-0-26").unwrap();
+    let object = server.get(form, "IPAMBlock", "", "10-0-0-0-26").unwrap();
     assert_eq!((&object["spec"], &object["metadata"]["labels"]), (&next, &json!({"theirs": "1"})));
     assert!(!store.is_transactional());
     let both = [change(BLOCK, revision, None), change(BLOCK, revision, None)].concat();
@@ -208,8 +211,15 @@ fn texts_are_changed_one_by_one() {
 
 #[test]
 fn deleted_objects_are_marked_first() {
-    let (server, store) = world();
-    apply(&server, "IPAMBlock", "10-0-0-0-26", &json!({"cidr": "10.0.0.0/26", "deleted": false}));
+    // Only the older form has the mark of affinities as a string.
+    for (form, deleted) in FORMS.into_iter().zip([json!("true"), json!(true)]) {
+        delete_marked_objects(form, &deleted);
+    }
+}
+
+fn delete_marked_objects(form: &str, deleted: &Value) {
+    let (server, store) = world_by(form);
+    apply(&server, form, "IPAMBlock", "10-0-0-0-26", &json!({"cidr": "10.0.0.0/26", "deleted": false}));
     let kept = store.text(BLOCK).unwrap().unwrap();
     // It is read and marked, and that is all.
     server.fail(On::Object, "ipamblocks", Fault::Slow(Duration::ZERO), 2);
@@ -219,27 +229,55 @@ fn deleted_objects_are_marked_first() {
     assert!(marked.text.contains(r#""deleted":true"#) && marked.revision > kept.revision, "{marked:?}");
     // Marking a marked block changes nothing, so the deletion does not conflict with it.
     assert!(store.commit(&change(BLOCK, marked.revision, None)).unwrap().is_some());
-    assert_eq!(server.get(CRD, "IPAMBlock", "", "10-0-0-0-26"), None);
+    assert_eq!(server.get(form, "IPAMBlock", "", "10-0-0-0-26"), None);
     assert_eq!(store.commit(&change(BLOCK, marked.revision, None)), Ok(None));
 
     let affinity = "/calico/ipam/v2/host/n1/ipv4/block/10.0.0.0-26";
-    let spec = json!({"cidr": "10.0.0.0/26", "node": "n1", "state": "confirmed", "deleted": "false"});
-    apply(&server, "BlockAffinity", "n1-10-0-0-0-26", &spec);
+    let spec = json!({"cidr": "10.0.0.0/26", "node": "n1", "state": "confirmed"});
+    apply(&server, form, "BlockAffinity", "n1-10-0-0-0-26", &spec);
     let kept = store.text(affinity).unwrap().unwrap();
     server.fail(On::Object, "blockaffinities", Fault::Slow(Duration::ZERO), 2);
     server.fail(On::Object, "blockaffinities", Fault::Internal, 1);
     assert!(store.commit(&change(affinity, kept.revision, None)).is_err());
-    let object = server.get(CRD, "BlockAffinity", "", "n1-10-0-0-0-26").unwrap();
-    assert_eq!(object["spec"]["deleted"], "true");
+    let object = server.get(form, "BlockAffinity", "", "n1-10-0-0-0-26").unwrap();
+    assert_eq!(object["spec"]["deleted"], *deleted);
 }
 
 #[test]
 fn handles_have_names_in_lower_case() {
     let (server, store) = world();
-    apply(&server, "IPAMHandle", "a.b", &json!({"handleID": "A.b", "block": {"10.0.0.0/26": 1}, "deleted": false}));
+    apply(
+        &server,
+        CRD,
+        "IPAMHandle",
+        "a.b",
+        &json!({"handleID": "A.b", "block": {"10.0.0.0/26": 1}, "deleted": false}),
+    );
     assert!(store.text("/calico/ipam/v2/handle/A.b").unwrap().is_some());
     assert_eq!(store.text("/calico/ipam/v2/handle/a.b"), Ok(None));
     assert_eq!(store.text("/calico/ipam/v2/handle/c"), Ok(None));
+}
+
+#[test]
+fn texts_are_listed_by_the_prefix_of_their_paths() {
+    for form in FORMS {
+        let (server, store) = world_by(form);
+        for (name, cidr) in
+            [("10-0-0-64-26", "10.0.0.64/26"), ("10-0-0-0-26", "10.0.0.0/26"), ("misnamed", "10.0.0.128/26")]
+        {
+            apply(&server, form, "IPAMBlock", name, &json!({"cidr": cidr, "deleted": false}));
+        }
+        apply(&server, form, "BlockAffinity", "n1-10-0-0-0-26", &json!({"cidr": "10.0.0.0/26", "node": "n1"}));
+        let paths = |prefix: &str| store.texts(prefix).unwrap().into_iter().map(|text| text.path).collect::<Vec<_>>();
+        let second = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.64-26";
+        let blocks = [BLOCK, second, "/calico/ipam/v2/assignment/misnamed"];
+        assert_eq!(paths("/calico/ipam/v2/assignment/"), blocks, "{form}");
+        let all = [&blocks[..], &["/calico/ipam/v2/host/n1/ipv4/block/10.0.0.0-26"]].concat();
+        assert_eq!(paths("/calico/ipam/v2/"), all);
+        assert_eq!(store.texts(second).unwrap(), [store.text(second).unwrap().unwrap()]);
+        server.uninstall(form.split_once('/').unwrap().0, "ipamblocks");
+        assert!(matches!(store.texts(BLOCK), Err(StoreError::Refused(_))));
+    }
 }
 
 #[test]
@@ -264,10 +302,8 @@ fn a_migrated_datastore_is_written_by_its_new_api() {
 
 #[test]
 fn rights_are_asked_for_before_they_are_needed() {
-    for form in [CRD, "projectcalico.org/v3"] {
-        let (server, (group, version)) = (ApiServer::start().unwrap(), form.split_once('/').unwrap());
-        server.install_calico(group, version);
-        let store = KubernetesStore::discover(client(&server)).unwrap();
+    for form in FORMS {
+        let (server, store) = world_by(form);
         let pool = key(ResourceKind::IpPool, "p");
         assert_eq!(store.is_allowed(Verb::Delete, &pool), Ok(true));
         server.deny("delete", "ippools");
@@ -298,14 +334,43 @@ fn nodes_of_kubernetes_are_listed_as_those_of_calico() {
     assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
 }
 
-/// Agents behind a fan-out may list nothing but `FelixConfiguration`s.
-#[test]
-fn a_client_that_cannot_read_the_lock_uses_the_form_of_storage() {
+/// Writes to a server with both APIs, each of which is ready, locked, or has a lock that the client
+/// may not read (`None`).
+fn write_beside_locks(v1: Option<bool>, v3: Option<bool>) -> Result<[bool; 2], StoreError> {
     let server = ApiServer::start().unwrap();
-    server.install_calico("crd.projectcalico.org", "v1");
-    server.install_calico("projectcalico.org", "v3");
-    server.fail(On::List, "clusterinformations", Fault::Forbidden, usize::MAX);
-    let store = KubernetesStore::discover(client(&server)).unwrap();
-    store.create(&key(ResourceKind::GlobalNetworkSet, "a"), json!({"spec": {}})).unwrap();
-    assert!(server.get(CRD, "GlobalNetworkSet", "", "a").is_some());
+    for (form, ready) in FORMS.into_iter().zip([v1, v3]) {
+        let (group, version) = form.split_once('/').unwrap();
+        server.install_calico(group, version);
+        if ready.is_none() {
+            server.deny("list", &format!("clusterinformations.{group}"));
+        }
+        // An unreadable lock may be open.
+        let spec = json!({"datastoreReady": ready.unwrap_or(true)});
+        let metadata = json!({"name": "default"});
+        server.apply(json!({"apiVersion": form, "kind": "ClusterInformation", "metadata": metadata, "spec": spec}));
+    }
+    let store = KubernetesStore::discover(client(&server))?;
+    store.create(&key(ResourceKind::GlobalNetworkSet, "a"), json!({"spec": {}}))?;
+    Ok(FORMS.map(|form| server.get(form, "GlobalNetworkSet", "", "a").is_some()))
+}
+
+#[test]
+fn a_client_that_cannot_read_the_lock_of_v1_uses_v3_if_that_is_ready() {
+    assert_eq!(write_beside_locks(None, Some(true)), Ok([false, true]));
+    assert_eq!(write_beside_locks(Some(true), None), Ok([true, false]));
+}
+
+#[test]
+fn a_missing_right_that_leaves_the_api_open_is_an_error() {
+    for (v1, v3, missing) in [
+        (None, None, "clusterinformations.crd.projectcalico.org"),
+        (None, Some(false), "clusterinformations.crd.projectcalico.org"),
+        (Some(false), None, "clusterinformations.projectcalico.org"),
+    ] {
+        let error = write_beside_locks(v1, v3).unwrap_err();
+        assert!(matches!(error, StoreError::Refused(_)));
+        let text = with_causes(&error);
+        assert!(text.contains(&format!("without the right to list {missing} it is unclear")), "{text}");
+        assert!(text.contains("set CALICO_API_GROUP"), "{text}");
+    }
 }

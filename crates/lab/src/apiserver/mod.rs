@@ -309,8 +309,8 @@ impl ApiServer {
         self.shared.lock().faults.clear();
     }
 
-    /// Forbids an operation (`create`, `update`, `patch` or `delete`) on objects of a kind, or
-    /// `get` of `readyz`, from now on: requests get 403, and access reviews report the denial.
+    /// Forbids a verb on a kind, given as `PLURAL` or `PLURAL.GROUP`, or `get` of `readyz`, from
+    /// now on: requests get 403, and access reviews of a plural report the denial.
     pub fn deny(&self, verb: &str, plural: &str) {
         self.shared.lock().denied.push((verb.to_owned(), plural.to_owned()));
     }

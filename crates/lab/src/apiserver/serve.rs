@@ -89,7 +89,13 @@ fn request_answered(shared: &Arc<Shared>, request: &Request, stream: &mut Box<dy
         http::refusal(stream, &refusal, retry_after)?;
         return Ok(true);
     }
-    if on == On::Object && shared.lock().is_denied(verb(&request.method), &route.kind.plural) {
+    let verb = match on {
+        On::Watch => "watch",
+        On::List | On::Continue => "list",
+        On::Object | On::Write | On::Any => verb(&request.method),
+    };
+    let ServedKind { plural, group, .. } = &route.kind;
+    if [plural, &format!("{plural}.{group}")].iter().any(|kind| shared.lock().is_denied(verb, kind)) {
         http::refusal(stream, &refuse(403, "Forbidden", "is forbidden: User \"test\" cannot do this"), None)?;
         return Ok(true);
     }

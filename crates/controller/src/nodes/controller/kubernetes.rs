@@ -7,16 +7,16 @@ use tortie_resources::manifest::calico_node;
 use super::{NodeController, StoredEvent};
 use crate::Observed;
 use crate::json::field;
-use crate::nodes::custom::{CustomKind, EntryChange};
+use crate::nodes::custom::{CustomForm, CustomKind, EntryChange};
 
 impl NodeController {
     /// Records an event of a custom resource. It has an effect only with
     /// [`Overrides::kubernetes_datastore`].
     ///
     /// [`Overrides::kubernetes_datastore`]: super::Overrides::kubernetes_datastore
-    pub fn observe_custom(&mut self, kind: CustomKind, observed: Observed<'_>) {
+    pub fn observe_custom(&mut self, kind: CustomKind, form: CustomForm, observed: Observed<'_>) {
         let Some(custom) = &mut self.custom else { return };
-        for EntryChange { path, text } in custom.observe(kind, observed) {
+        for EntryChange { path, text } in custom.observe(kind, form, observed) {
             self.observe_stored(match &text {
                 Some((text, revision)) => StoredEvent::Text { path: &path, text, revision: *revision },
                 None => StoredEvent::Deleted { path: &path },

@@ -12,7 +12,7 @@ use tortie_resources::stored::Revision;
 use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
 use super::range::{Pages, end_of};
-use super::store::stored_text;
+use super::value::stored_text;
 use crate::store::StoredText;
 
 /// Size limit of a watch response in bytes. etcd splits larger ones.

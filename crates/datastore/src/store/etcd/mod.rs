@@ -9,6 +9,8 @@ mod connection;
 mod feed;
 mod range;
 mod store;
+mod value;
+mod watch;
 
 pub use config::{EtcdConfig, EtcdConfigError, EtcdPace, Password};
 pub use feed::{EtcdEvent, EtcdFeed};

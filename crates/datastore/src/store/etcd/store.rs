@@ -1,7 +1,7 @@
 //! Reading and writing single resources.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
@@ -15,10 +15,13 @@ use tortie_resources::stored::{self, ResourceKey, ResourceKind, Revision};
 
 use super::EtcdConfig;
 use super::connection::{Failure, connect, within};
+use super::feed::EtcdFeed;
 use super::range::Pages;
+use super::value::{object, stored_text};
+use super::watch::EtcdWatch;
 use crate::store::stamp::{random, stamp};
 use crate::store::{
-    Listing, ResourceStore, StoreError, StoredResource, StoredText, TextChange, TextStore, ValueError, Verb,
+    Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, StoredText, TextChange, TextStore, Verb,
 };
 
 /// The resources in etcd. Calls block; they must not be made from within an async runtime.
@@ -228,10 +231,6 @@ fn read(key: ResourceKey, kv: &KeyValue) -> Result<StoredResource, StoreError> {
     }
 }
 
-fn object(key: &ResourceKey, value: &[u8], revision: Revision) -> Result<Value, ValueError> {
-    Ok(stored::from_stored(key, serde_json::from_slice(value)?, revision)?)
-}
-
 fn not_as_expected(key: &ResourceKey, expected: Revision, found: Option<Revision>) -> StoreError {
     match found {
         Some(found) => StoreError::Conflict { key: key.clone(), expected, found },
@@ -301,6 +300,12 @@ impl ResourceStore for EtcdStore {
         if deleted { Ok(()) } else { Err(StoreError::NotFound(key.clone())) }
     }
 
+    fn watch(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Box<dyn ResourceWatch>, StoreError> {
+        let feed = EtcdFeed::new(self.config.clone(), vec![stored::prefix_of(kind, namespace)]);
+        let feed = feed.map_err(|error| StoreError::Unavailable(Cause::new(Arc::new(error))))?;
+        Ok(Box::new(EtcdWatch::new(feed)))
+    }
+
     /// Returns true: roles of etcd distinguish only reading and writing of keys, so a client that
     /// may write may delete.
     fn is_allowed(&self, _: Verb, _: &ResourceKey) -> Result<bool, StoreError> {
@@ -322,13 +327,6 @@ impl EtcdStore {
     fn stored_text(&self, kv: &KeyValue) -> Option<StoredText> {
         stored_text(&self.config.key_prefix, kv)
     }
-}
-
-/// Returns the text under a key with this prefix; `None` for another key.
-pub(super) fn stored_text(key_prefix: &str, kv: &KeyValue) -> Option<StoredText> {
-    let path = kv.key_str().ok()?.strip_prefix(key_prefix)?.to_owned();
-    let text = String::from_utf8_lossy(kv.value()).into_owned();
-    Some(StoredText { path, text, revision: Revision(kv.mod_revision()) })
 }
 
 impl TextStore for EtcdStore {
