@@ -46,6 +46,7 @@ mod echo;
 mod felix;
 mod ipam_block;
 mod k8s;
+mod label_query;
 pub mod manifest;
 mod object;
 mod passthrough;
@@ -66,6 +67,7 @@ mod yaml;
 
 pub use duration::{go_duration, go_duration_text};
 pub use echo::echoes_cut;
+pub use label_query::{LabelQuery, LabelQueryError};
 pub use position::Position;
 pub use problem::{FieldProblem, Lint, Severity};
 pub use scalar::parse_dscp;

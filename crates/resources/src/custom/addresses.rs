@@ -42,7 +42,7 @@ const DEFAULT: &str = "default";
 const TOO_LONG: usize = 253;
 
 impl AddressKind {
-    /// Returns the plural as in API paths.
+    /// Returns the plural as in API paths of `crd.projectcalico.org/v1`.
     #[must_use]
     pub fn plural(self) -> &'static str {
         match self {
@@ -53,11 +53,15 @@ impl AddressKind {
         }
     }
 
-    /// Returns the value of the field `deleted` that marks an object for deletion.
+    /// Returns the prefix of the paths in etcd of all entries of this kind.
     #[must_use]
-    pub fn deletion_mark(self) -> Value {
-        // This kind is older than the others; its field was a string by mistake.
-        if self == Self::Affinity { "true".into() } else { true.into() }
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Block => BLOCKS,
+            Self::Affinity => AFFINITIES,
+            Self::Handle => HANDLES,
+            Self::Config => CONFIG,
+        }
     }
 
     /// Returns the kind and the name of the object for a path in etcd; `None` if no object

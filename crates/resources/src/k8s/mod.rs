@@ -18,6 +18,6 @@ pub(crate) use namespace::{namespace, service_account};
 pub(crate) use network_policy::{
     ORDER as POLICY_ORDER, Peer, PolicyRule, network_policy, substitute_policy, types as policy_types,
 };
-pub(crate) use node::{PodNetworks, node};
-pub(crate) use pod::pod;
+pub(crate) use node::{PodNetworks, node, pod_cidrs};
+pub(crate) use pod::{account_of_pod, pod};
 pub(crate) use service::{endpoint_slice, endpoint_slice_resource, service, service_resource};

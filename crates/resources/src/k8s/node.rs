@@ -9,7 +9,7 @@ use crate::ipam_block;
 use crate::object::BlockSource;
 use crate::object::{Contributions, Object};
 use crate::scalar;
-use crate::tree::Sink;
+use crate::tree::{Map, Sink};
 use crate::v3::{NodeFacts, node_contributions, parse_as_number};
 
 /// Converts a Kubernetes `Node`, whose annotations hold Calico's data of the node
@@ -96,7 +96,15 @@ fn addresses(object: &Object<'_, '_>, bgp: &NodeBgp, sink: &mut Sink) -> Vec<Nod
 /// Returns the networks of the node's pods, without unreadable ones.
 fn pod_networks(object: &Object<'_, '_>, sink: &mut Sink) -> Box<[Cidr]> {
     let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Box::default() };
-    spec.texts("podCIDRs", sink).iter().filter_map(|text| text.parse().ok()).collect()
+    pod_cidrs(spec, sink).iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// Returns the networks of the node's pods as text. The API server makes each of the two fields of
+/// the other one.
+pub(crate) fn pod_cidrs<'n>(spec: Map<'n, '_>, sink: &mut Sink) -> Vec<&'n str> {
+    let all = spec.texts("podCIDRs", sink);
+    let first = spec.text_or_empty("podCIDR", sink);
+    if all.is_empty() && !first.is_empty() { vec![first] } else { all }
 }
 
 /// Networks of the node's pods, for clusters without Calico's IPAM.
@@ -110,14 +118,14 @@ pub(crate) struct PodNetworks<'n> {
 impl<'n> PodNetworks<'n> {
     pub(crate) fn of(object: &Object<'n, '_>, sink: &mut Sink) -> Self {
         let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return Self::default() };
-        let first = spec.text_or_empty("podCIDR", sink);
-        let tunnel = (!first.is_empty()).then(|| match first.parse::<Cidr>().map(Cidr::address) {
+        let cidrs = pod_cidrs(spec, sink);
+        let tunnel = cidrs.first().map(|first| match first.parse::<Cidr>().map(Cidr::address) {
             Ok(IpAddr::V4(address)) => {
                 let [a, b, c, d] = address.octets();
                 Ipv4Addr::new(a, b, c, d.wrapping_add(1)).to_string()
             }
             _ => String::new(),
         });
-        Self { cidrs: spec.texts("podCIDRs", sink), tunnel }
+        Self { cidrs, tunnel }
     }
 }

@@ -10,7 +10,7 @@ use tortie_model::{
 
 use super::qos;
 use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
-use crate::object::{Contributions, Object};
+use crate::object::{Contributions, Object, UnknownFields};
 use crate::scalar;
 use crate::tree::{Map, Sink};
 
@@ -19,6 +19,8 @@ const POD_IPS: &str = "cni.projectcalico.org/podIPs";
 const AWS_POD_IPS: &str = "vpc.amazonaws.com/pod-ips";
 const FLOATING_IPS: &str = "cni.projectcalico.org/floatingIPs";
 const SOURCE_PREFIXES: &str = "cni.projectcalico.org/allowedSourcePrefixes";
+/// Mark of the mirror of a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 /// Converts a `Pod`. A pod contributes nothing if it is not scheduled, uses the host network, has
@@ -39,12 +41,14 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
         return Some(Vec::new());
     }
     let (namespace, name) = (&*object.id.namespace, &*object.id.name);
-    let account = spec.text_or_empty("serviceAccountName", sink);
+    let account = account_of_pod(object, spec, sink);
     let mut profiles = vec![ProfileName::new(format!("kns.{namespace}"))];
     let mut pairs = object.meta.labels.clone();
     pairs.extend([(NAMESPACE_LABEL, namespace), (ORCHESTRATOR_LABEL, "k8s")]);
+    if let Some(written) = written_account(spec, sink) {
+        profiles.push(ProfileName::new(format!("ksa.{namespace}.{written}")));
+    }
     if !account.is_empty() {
-        profiles.push(ProfileName::new(format!("ksa.{namespace}.{account}")));
         // The label is set even if the name is too long for a label in Kubernetes, because rules
         // with this account would not match otherwise
         // (`libcalico-go/lib/backend/syncersv1/updateprocessors/workloadendpointprocessor.go`).
@@ -67,6 +71,20 @@ pub(crate) fn pod(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sin
     };
     let key = WorkloadEndpointKey::new(node, "k8s", &format!("{namespace}/{name}"), "eth0");
     Some(vec![Update::WorkloadEndpoint(key, Some(object.root.valid(endpoint, sink)?))])
+}
+
+/// Returns the name of the service account of a pod; empty if it has none. The plugin
+/// `ServiceAccount` of the API server sets `default` in every new pod but the mirror of a static
+/// one. Few clusters in files have a `ServiceAccount` of that name: the pod gets no profile of it.
+pub(crate) fn account_of_pod<'o>(object: &Object<'_, '_>, spec: Map<'o, '_>, sink: &mut Sink) -> &'o str {
+    let is_new = object.options.unknown_fields == UnknownFields::Refuse && object.meta.annotation(MIRROR).is_none();
+    written_account(spec, sink).unwrap_or(if is_new { "default" } else { "" })
+}
+
+/// The API server makes `serviceAccountName` of the deprecated `serviceAccount`.
+fn written_account<'o>(spec: Map<'o, '_>, sink: &mut Sink) -> Option<&'o str> {
+    let names = ["serviceAccountName", "serviceAccount"].map(|name| spec.text_or_empty(name, sink));
+    names.into_iter().find(|name| !name.is_empty())
 }
 
 /// Returns the host-side interface that Calico's CNI plugin creates for a pod; `None` if the prefix

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tortie_model::{Interner, Update};
 
 use crate::object::{Meta, Object, StoredMeta};
-use crate::stored::ResourceKind;
+use crate::stored::{self, ResourceKind};
 use crate::tree::{Content, Cursor, Map, Node, Sink, UnknownField, parse_json, parse_yaml};
 use crate::{FieldProblem, Severity, SyntaxError, felix, schema, switches, syncer, v3};
 
@@ -246,7 +246,8 @@ fn convert(
     }
     unknown::lint_version(api_version, kind, map, sink);
     let stored = if kind.is_calico() { StoredMeta::find(kind, map, sink) } else { None };
-    let Some(meta) = Meta::read(kind, map, stored.as_ref(), sink) else {
+    let implied_name = implied_name(kind, map);
+    let Some(meta) = Meta::read(kind, map, implied_name.as_deref(), stored.as_ref(), sink) else {
         return (None, subject(Some(kind_name), map), INVALID);
     };
     let name: Arc<str> = if kind.has_prefixed_names() {
@@ -264,6 +265,17 @@ fn convert(
         _ => Outcome::Invalid { substitute: felix::substitute(&object) },
     };
     (Some(object.id), subject, outcome)
+}
+
+/// Returns the name that follows from the `spec` of a workload endpoint without a name.
+fn implied_name(kind: Kind, map: Map<'_, '_>) -> Option<String> {
+    let quiet = &mut Sink::default();
+    let metadata = map.field("metadata")?.map(quiet)?;
+    if kind != Kind::WorkloadEndpoint || !metadata.text_or_empty("name", quiet).is_empty() {
+        return None;
+    }
+    let spec = map.field("spec")?.map(quiet)?;
+    stored::name_by_spec(|field| spec.text_or_empty(field, &mut Sink::default())).ok()
 }
 
 /// Adds the errors of an object of Calico's API that is to be written.

@@ -116,6 +116,7 @@ impl<'n> Meta<'n> {
     pub(crate) fn read(
         kind: Kind,
         map: Map<'n, '_>,
+        implied_name: Option<&'n str>,
         stored: Option<&'n StoredMeta<'n>>,
         sink: &mut Sink,
     ) -> Option<Self> {
@@ -125,11 +126,14 @@ impl<'n> Meta<'n> {
         };
         let metadata = field.map(sink)?;
         metadata.expect_only(&METADATA_FIELDS, sink);
-        let Some(name) = metadata.field("name") else {
-            metadata.missing("name", sink);
-            return None;
+        let (text, name) = match (metadata.field("name"), implied_name) {
+            (_, Some(implied)) => (implied, field),
+            (Some(name), None) => (name.text(sink)?, name),
+            (None, None) => {
+                metadata.missing("name", sink);
+                return None;
+            }
         };
-        let text = name.text(sink)?;
         let named = check_name(kind, text, name, sink);
         let mut labels = metadata.field("labels").map(|labels| labels.text_map(sink)).unwrap_or_default();
         let mut annotations = metadata.field("annotations").map(|field| field.text_map(sink)).unwrap_or_default();

@@ -105,7 +105,7 @@ pub(crate) fn with_object<T>(
     then: impl FnOnce(&Object<'_, '_>, &mut Sink) -> T,
 ) -> Option<T> {
     let map = root.map(sink)?;
-    let meta = Meta::read(kind, map, None, sink)?;
+    let meta = Meta::read(kind, map, None, None, sink)?;
     let id = ObjectId { name: meta.name.into(), namespace: meta.namespace.into(), kind };
     let object = Object { id, root, map, meta, options };
     Some(then(&object, sink))

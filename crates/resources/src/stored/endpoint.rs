@@ -53,7 +53,14 @@ pub enum EndpointError {
 /// # Errors
 /// The field with its error.
 pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), EndpointError> {
-    let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or_default();
+    match name_by_spec(|field| spec.get(field).and_then(Value::as_str).unwrap_or_default())? {
+        expected if expected == name => Ok(()),
+        must => Err(EndpointError::Name { must }),
+    }
+}
+
+/// Returns the name that follows from the texts of the fields in `spec`; absent fields are empty.
+pub(crate) fn name_by_spec<'s>(text: impl Fn(&str) -> &'s str) -> Result<String, EndpointError> {
     let orchestrator = text("orchestrator");
     let (field, workload) = match orchestrator {
         "k8s" => ("spec.pod", text("pod")),
@@ -67,12 +74,8 @@ pub fn check_endpoint(name: &str, spec: &Map<String, Value>) -> Result<(), Endpo
         (field, workload),
         ("spec.endpoint", text("endpoint")),
     ];
-    match endpoint_name(parts.map(|(_, part)| part)) {
-        Ok(expected) if expected == name => Ok(()),
-        Ok(must) => Err(EndpointError::Name { must }),
-        Err(error) => {
-            let field = parts.iter().find(|(_, part)| *part == error.part).map_or("spec", |(field, _)| field);
-            Err(EndpointError::Part { field, error })
-        }
-    }
+    endpoint_name(parts.map(|(_, part)| part)).map_err(|error| {
+        let field = parts.iter().find(|(_, part)| *part == error.part).map_or("spec", |(field, _)| field);
+        EndpointError::Part { field, error }
+    })
 }

@@ -35,8 +35,8 @@ pub use crate::v3::tiers::{
     BuiltIn, DEFAULT_ALLOW_PROFILE, DEFAULT_TIER_ORDER, TierError, built_in_tier, built_in_tiers, check_tier, tier_of,
 };
 pub use defaults::built_in_profile;
-pub(crate) use endpoint::endpoint_name;
 pub use endpoint::{EndpointError, EndpointNameError, check_endpoint};
+pub(crate) use endpoint::{endpoint_name, name_by_spec};
 pub use kind::{ResourceKind, UnknownKind};
 pub use object::{from_stored, key_in_kubernetes, key_of, labelled, revision_of, strip_metadata, to_stored};
 pub use part::ObjectError;

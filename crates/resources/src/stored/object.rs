@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::object::is_dns_subdomain;
 
 use super::part::{A_MAPPING, ObjectError, TIER_LABEL, part, shape};
-use super::{API_VERSION, ResourceKey, ResourceKind, Revision, defaults, form};
+use super::{API_VERSION, ResourceKey, ResourceKind, Revision, defaults, form, name_by_spec};
 
 const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
 const A_TEXT: &str = "text";
@@ -17,7 +17,8 @@ fn text<'v>(of: &'v Value, name: &str, field: &'static str) -> Result<&'v str, O
     }
 }
 
-/// Returns the key of an object. A namespaced object without a namespace belongs to `namespace`.
+/// Returns the key of an object. A namespaced object without a namespace belongs to `namespace`; a
+/// workload endpoint without a name has the one that follows from its `spec`.
 ///
 /// # Errors
 /// [`ObjectError`] if kind, namespace or name is missing or invalid, or the kind is not one of
@@ -60,7 +61,14 @@ fn key_among(
         (true, own) => own,
         (false, _) => "",
     };
-    Ok(ResourceKey::new(kind, namespace, text(metadata, "name", "metadata.name")?)?)
+    let name = match text(metadata, "name", "metadata.name")? {
+        "" if kind == ResourceKind::WorkloadEndpoint => {
+            let spec = object.get("spec").unwrap_or(&Value::Null);
+            name_by_spec(|field| spec.get(field).and_then(Value::as_str).unwrap_or_default())?
+        }
+        name => name.to_owned(),
+    };
+    Ok(ResourceKey::new(kind, namespace, name)?)
 }
 
 /// Returns the version of the resource on which an object is based; `None` if it has none.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::KeyError;
+use super::{EndpointError, KeyError};
 
 pub(super) const TIER_LABEL: &str = "projectcalico.org/tier";
 pub(super) const A_MAPPING: &str = "a mapping";
@@ -30,6 +30,9 @@ pub enum ObjectError {
     /// It cannot be identified.
     #[error("metadata")]
     Key(#[from] KeyError),
+    /// It is a workload endpoint without a name, and its `spec` gives none.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
     /// The version is not a number.
     #[error("metadata.resourceVersion: `{0}` is not a version of this datastore")]
     Revision(String),

@@ -129,7 +129,16 @@ fn keys_of_objects() {
     assert_eq!(key_of(&policy, "shop"), Ok(key(ResourceKind::NetworkPolicy, "shop", "web")));
     let tier = json!({"apiVersion": API_VERSION, "kind": "Tier", "metadata": {"name": "web", "namespace": "x"}});
     assert_eq!(key_of(&tier, "shop"), Ok(key(ResourceKind::Tier, "", "web")));
+    let endpoint = |metadata: Value, pod: &str| {
+        let spec = json!({"node": "n1", "orchestrator": "k8s", "pod": pod, "endpoint": "eth0"});
+        json!({"apiVersion": API_VERSION, "kind": "WorkloadEndpoint", "metadata": metadata, "spec": spec})
+    };
+    let named = key(ResourceKind::WorkloadEndpoint, "shop", "n1-k8s-web--1-eth0");
+    assert_eq!(key_of(&endpoint(json!({"name": ""}), "web-1"), "shop"), Ok(named));
+    let named = key(ResourceKind::WorkloadEndpoint, "shop", "other");
+    assert_eq!(key_of(&endpoint(json!({"name": "other"}), "web-1"), "shop"), Ok(named));
     for (object, error) in [
+        (endpoint(json!({}), "web-"), "spec.pod: `web-` cannot be a part of the name of a workload endpoint"),
         (json!([]), "object: must be a mapping"),
         (json!({"apiVersion": "v1", "kind": "Pod"}), "kind: Pod of v1 is not kept in this datastore"),
         (json!({"apiVersion": "v1", "kind": "Node"}), "kind: Node of v1 is not kept in this datastore"),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Cidr, Family, Mac};
 
-use crate::k8s::PodNetworks;
+use crate::k8s::{PodNetworks, pod_cidrs};
 use crate::object::{BlockSource, Object};
 use crate::tree::{Map, Sink};
 use crate::v3;
@@ -127,7 +127,7 @@ fn status(object: &Object<'_, '_>, sink: &mut Sink) -> JsonMap<String, Json> {
     put(&mut status, "wireguardPublicKey", raw(object, "WireguardPublicKey").to_owned());
     put(&mut status, "wireguardPublicKeyV6", raw(object, "WireguardPublicKeyV6").to_owned());
     let own = object.map.field("spec").and_then(|spec| spec.map(sink));
-    let pod_cidrs = own.map(|spec| spec.texts("podCIDRs", sink)).unwrap_or_default();
+    let pod_cidrs = own.map(|spec| pod_cidrs(spec, sink)).unwrap_or_default();
     if !pod_cidrs.is_empty() {
         status.insert("podCIDRs".into(), pod_cidrs.into());
     }

@@ -81,7 +81,7 @@ pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner
     let Some(endpoint) = endpoint else { return Conversion::Nothing };
     let Some(spec) = object.map.field("spec").and_then(|spec| spec.map(sink)) else { return UNUSABLE };
     let node = spec.text_or_empty("nodeName", sink);
-    let account = spec.text_or_empty("serviceAccountName", sink);
+    let account = k8s::account_of_pod(object, spec, sink);
     let name = match workload_endpoint_name(node, &object.id.name) {
         Ok(name) => name,
         Err(error) => {

@@ -155,3 +155,33 @@ fn every_default_of_the_definitions_is_in_the_table() {
         assert!(all.iter().any(|crd| crd.kind == row.kind && crd.field == row.field), "{} {}", row.kind, row.field);
     }
 }
+
+/// Returns the rows of Kubernetes' kinds as the table of the page.
+fn page() -> String {
+    let mut page = String::from("| Kind | Field | Default | Here |\n|---|---|---|---|\n");
+    let is_of_calico = |row: &Row| row.object["apiVersion"].as_str().is_some_and(|api| api.contains("calico"));
+    for Row { kind, field, default, source, ours, .. } in rows().iter().filter(|row| !is_of_calico(row)) {
+        let field = field.replace('~', ".");
+        let default = match source.strip_prefix("mirror of ") {
+            Some(mirror) => format!("that of `{}`", mirror.split(':').next().expect("a field")),
+            None => {
+                let condition = source.split_once("; if ").map(|(_, condition)| format!(" if {condition}"));
+                format!("`{default}`{}", condition.unwrap_or_default())
+            }
+        };
+        let here = match ours {
+            Ours::Same(..) => "applied".to_owned(),
+            Ours::NotRead(why) => format!("not read: {why}"),
+            Ours::Differs { why, .. } => format!("applied {why}"),
+        };
+        page += &format!("| {kind} | `{field}` | {default} | {here} |\n");
+    }
+    page
+}
+
+#[test]
+fn the_page_of_kinds_has_the_table_of_kubernetes() {
+    let written = include_str!("../../../../docs/book/src/reference/kinds.md");
+    let page = page();
+    assert!(written.contains(&page), "docs/book/src/reference/kinds.md has to contain:\n{page}");
+}

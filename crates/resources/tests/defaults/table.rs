@@ -121,7 +121,7 @@ fn of_policies() -> Vec<Row> {
         kind: "NetworkPolicy",
         field: "spec.policyTypes",
         default: json!(["Ingress", "Egress"]),
-        source: "Kubernetes pkg/apis/networking/v1/defaults.go",
+        source: "Kubernetes pkg/apis/networking/v1/defaults.go; if there are egress rules",
         object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": {}, "egress": [{}]}}),
         ours: Same("/types", json!(["ingress", "egress"])),
     });
@@ -132,6 +132,14 @@ fn of_policies() -> Vec<Row> {
         source: "Kubernetes pkg/apis/networking/v1/defaults.go; libcalico-go/lib/backend/k8s/conversion/conversion.go",
         object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": [{"ports": [{"port": 80}]}]}}),
         ours: Same("/inbound_rules/0/protocol", json!("tcp")),
+    });
+    rows.push(Row {
+        kind: "NetworkPolicy",
+        field: "spec.podSelector",
+        default: json!({}),
+        source: "Kubernetes staging/src/k8s.io/api/networking/v1/types.go",
+        object: json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "n"}, "spec": {"policyTypes": ["Ingress"]}}),
+        ours: Same("/types", json!(["ingress"])),
     });
     rows.push(Row {
         kind: "StagedKubernetesNetworkPolicy",
@@ -318,59 +326,202 @@ fn scoped(parameters: &[(&str, &str)]) -> Json {
     if annotations.is_empty() { Json::Null } else { json!(annotations) }
 }
 
+fn of_services() -> Vec<Row> {
+    const SOURCE: &str = "Kubernetes pkg/apis/core/v1/defaults.go";
+    let row = |field, default, source, spec: Json, ours| {
+        let metadata = json!({"name": "s", "namespace": "n"});
+        let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        Row { kind: "Service", field, default, source, object, ours }
+    };
+    let port = || json!({"ports": [{"port": 80}]});
+    let addresses = json!(["10.96.0.1"]);
+    let families = "the addresses have families";
+    vec![
+        row("spec.type", json!("ClusterIP"), SOURCE, json!({}), Same("/spec/type", json!("ClusterIP"))),
+        row("spec.ports[].protocol", json!("TCP"), SOURCE, port(), Same("/spec/ports/0/protocol", json!("TCP"))),
+        row(
+            "spec.ports[].targetPort",
+            json!(80),
+            SOURCE,
+            port(),
+            NotRead("endpoint slices have the ports of endpoints"),
+        ),
+        row(
+            "spec.clusterIPs",
+            addresses.clone(),
+            "mirror of spec.clusterIP: Kubernetes pkg/registry/core/service/strategy.go",
+            json!({"clusterIP": "10.96.0.1"}),
+            Same("/spec/clusterIPs", addresses.clone()),
+        ),
+        row(
+            "spec.clusterIP",
+            json!("10.96.0.1"),
+            "mirror of spec.clusterIPs: Kubernetes pkg/registry/core/service/strategy.go",
+            json!({"clusterIPs": addresses}),
+            Same("/spec/clusterIPs", addresses),
+        ),
+        row(
+            "spec.ipFamilies",
+            json!(["IPv4"]),
+            "Kubernetes pkg/registry/core/service/storage/alloc.go",
+            json!({}),
+            NotRead(families),
+        ),
+        row(
+            "spec.ipFamilyPolicy",
+            json!("SingleStack"),
+            "Kubernetes pkg/registry/core/service/storage/alloc.go",
+            json!({}),
+            NotRead(families),
+        ),
+        row(
+            "spec.sessionAffinity",
+            json!("None"),
+            SOURCE,
+            json!({}),
+            NotRead("a verdict holds for every endpoint of the Service"),
+        ),
+        row(
+            "spec.internalTrafficPolicy",
+            json!("Cluster"),
+            SOURCE,
+            json!({}),
+            Same("/spec/internalTrafficPolicy", Json::Null),
+        ),
+        row(
+            "spec.externalTrafficPolicy",
+            json!("Cluster"),
+            SOURCE,
+            json!({"type": "NodePort"}),
+            Same("/spec/externalTrafficPolicy", Json::Null),
+        ),
+    ]
+}
+
+fn of_endpoints() -> Vec<Row> {
+    const SOURCE: &str = "Kubernetes pkg/apis/discovery/v1/defaults.go";
+    const CONDITIONS: &str = "staging/src/k8s.io/api/discovery/v1/types.go: absent is to be read as this";
+    let metadata = || json!({"name": "s", "namespace": "n"});
+    let row = |field, default, source, ours| Row {
+        kind: "EndpointSlice",
+        field,
+        default,
+        source,
+        object: json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "metadata": metadata(),
+            "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]}),
+        ours,
+    };
+    let of_endpoint = || Same("/endpoints/0", json!({"addresses": ["10.0.0.1"], "conditions": {}}));
+    vec![
+        row("ports[].protocol", json!("TCP"), SOURCE, Same("/ports/0/protocol", json!("TCP"))),
+        row("ports[].name", json!(""), SOURCE, Same("/ports/0/port", json!(80))),
+        row("endpoints[].conditions.ready", json!(true), CONDITIONS, of_endpoint()),
+        row("endpoints[].conditions.serving", json!(true), CONDITIONS, of_endpoint()),
+        row("endpoints[].conditions.terminating", json!(false), CONDITIONS, of_endpoint()),
+        Row {
+            kind: "Endpoints",
+            field: "subsets[].ports[].protocol",
+            default: json!("TCP"),
+            source: "Kubernetes pkg/apis/core/v1/zz_generated.defaults.go",
+            object: json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata(),
+                "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
+            ours: Same("/ports/0/protocol", json!("TCP")),
+        },
+    ]
+}
+
+fn of_pods() -> Vec<Row> {
+    const SOURCE: &str = "Kubernetes pkg/apis/core/v1/zz_generated.defaults.go";
+    const HOST: &str = "a pod in the network of its host is no endpoint";
+    let row = |field, default, source, object, ours| Row { kind: "Pod", field, default, source, object, ours };
+    let port = || json!([{"name": "c", "ports": [{"name": "web", "containerPort": 80}]}]);
+    let tcp = || Same("/ports/0/protocol", json!("tcp"));
+    let mut with_sidecar = pod(json!([]));
+    with_sidecar["spec"]["initContainers"] = port();
+    with_sidecar["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    let mut with_list = pod(json!([]));
+    with_list["status"] = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]});
+    let mut with_old_account = pod(json!([]));
+    with_old_account["spec"]["serviceAccount"] = json!("robot");
+    let address = || Same("/ipv4_nets", json!(["10.0.0.1/32"]));
+    vec![
+        row("spec.containers[].ports[].protocol", json!("TCP"), SOURCE, pod(port()), tcp()),
+        row("spec.initContainers[].ports[].protocol", json!("TCP"), SOURCE, with_sidecar, tcp()),
+        row(
+            "spec.restartPolicy",
+            json!("Always"),
+            "Kubernetes pkg/apis/core/v1/defaults.go",
+            pod(json!([])),
+            NotRead("only that of an init container counts, and has no default"),
+        ),
+        row(
+            "status.podIPs",
+            json!([{"ip": "10.0.0.1"}]),
+            "mirror of status.podIP: Kubernetes pkg/apis/core/v1/conversion.go",
+            pod(json!([])),
+            address(),
+        ),
+        row(
+            "status.podIP",
+            json!("10.0.0.1"),
+            "mirror of status.podIPs: Kubernetes pkg/apis/core/v1/conversion.go",
+            with_list,
+            address(),
+        ),
+        row(
+            "status.hostIP",
+            json!("192.0.2.1"),
+            "mirror of status.hostIPs: set by the kubelet",
+            pod(json!([])),
+            NotRead(HOST),
+        ),
+        row(
+            "status.hostIPs",
+            json!([{"ip": "192.0.2.1"}]),
+            "mirror of status.hostIP: set by the kubelet",
+            pod(json!([])),
+            NotRead(HOST),
+        ),
+        row(
+            "spec.serviceAccountName",
+            json!("robot"),
+            "mirror of spec.serviceAccount: Kubernetes pkg/apis/core/v1/conversion.go",
+            with_old_account,
+            Same("/profile_ids", json!(["kns.n", "ksa.n.robot"])),
+        ),
+        row(
+            "spec.serviceAccountName",
+            json!("default"),
+            "Kubernetes plugin/pkg/admission/serviceaccount",
+            pod(json!([])),
+            Differs {
+                at: "/labels/projectcalico.org~1serviceaccount",
+                reads: vec![(File, json!("default")), (Kubernetes, Json::Null)],
+                why: "in files, as the name that policies match; labels of the ServiceAccount `default` count for pods \
+                      that name it. Not applied to mirrors of static pods",
+            },
+        ),
+    ]
+}
+
 fn of_kubernetes() -> Vec<Row> {
+    let pod_cidrs = json!(["10.2.0.0/24"]);
     vec![
         Row {
             kind: "Namespace",
             field: "metadata.labels.kubernetes~io/metadata~name",
             default: json!("shop"),
-            source: "Kubernetes pkg/apis/core/v1/defaults.go",
+            source: "mirror of metadata.name: Kubernetes pkg/apis/core/v1/defaults.go",
             object: json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
             ours: Same("/inbound_rules/0/action", json!("allow")),
         },
         Row {
-            kind: "Service",
-            field: "spec.type",
-            default: json!("ClusterIP"),
-            source: "Kubernetes pkg/apis/core/v1/defaults.go",
-            object: json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": {}}),
-            ours: Same("/spec/type", json!("ClusterIP")),
-        },
-        Row {
-            kind: "Service",
-            field: "spec.ports[].protocol",
-            default: json!("TCP"),
-            source: "Kubernetes pkg/apis/core/v1/defaults.go",
-            object: json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "n"}, "spec": {"ports": [{"port": 80}]}}),
-            ours: Same("/spec/ports/0/protocol", json!("TCP")),
-        },
-        Row {
-            kind: "EndpointSlice",
-            field: "ports[].protocol",
-            default: json!("TCP"),
-            source: "Kubernetes pkg/apis/discovery/v1/defaults.go",
-            object: json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "metadata": {"name": "s", "namespace": "n"}, "endpoints": [], "ports": [{"port": 80}]}),
-            ours: Same("/ports/0/protocol", json!("TCP")),
-        },
-        Row {
-            kind: "Pod",
-            field: "spec.containers[].ports[].protocol",
-            default: json!("TCP"),
-            source: "Kubernetes pkg/apis/core/v1/zz_generated.defaults.go",
-            object: pod(json!([{"ports": [{"name": "web", "containerPort": 80}]}])),
-            ours: Same("/ports/0/protocol", json!("tcp")),
-        },
-        Row {
-            kind: "Pod",
-            field: "spec.serviceAccountName",
-            default: json!("default"),
-            source: "Kubernetes plugin/pkg/admission/serviceaccount",
-            object: pod(json!([])),
-            ours: Differs {
-                at: "/profile_ids",
-                reads: everywhere(&json!(["kns.n"])),
-                why: "given by a plugin of the API server, and not to all pods: static ones have none",
-            },
+            kind: "Node",
+            field: "spec.podCIDRs",
+            default: pod_cidrs.clone(),
+            source: "mirror of spec.podCIDR: Kubernetes pkg/apis/core/v1/conversion.go",
+            object: json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "h"}, "spec": {"podCIDR": "10.2.0.0/24"}}),
+            ours: Same("/status/podCIDRs", pod_cidrs),
         },
     ]
 }
@@ -383,5 +534,7 @@ fn pod(containers: Json) -> Json {
 }
 
 pub(crate) fn rows() -> Vec<Row> {
-    [of_policies(), of_tiers(), of_pools(), of_configuration(), of_kubernetes()].into_iter().flatten().collect()
+    let calico = [of_tiers(), of_pools(), of_configuration()];
+    let kubernetes = [of_policies(), of_kubernetes(), of_services(), of_endpoints(), of_pods()];
+    kubernetes.into_iter().chain(calico).flatten().collect()
 }

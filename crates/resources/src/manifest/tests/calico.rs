@@ -1,7 +1,7 @@
 use insta::assert_debug_snapshot;
 use tortie_model::{Key, PolicyTypes, Update};
 
-use super::{contributions, only};
+use super::{contributions, manifest, only};
 
 fn resource(kind: &str, meta: &str, spec: &str) -> String {
     format!("apiVersion: projectcalico.org/v3\nkind: {kind}\nmetadata: {meta}\nspec: {spec}\n")
@@ -133,6 +133,19 @@ fn endpoints() {
     ]
     .join("---\n");
     assert_debug_snapshot!(contributions(&text));
+}
+
+#[test]
+fn an_endpoint_without_a_name_has_the_one_of_its_spec() {
+    let spec = "{node: node-1, orchestrator: k8s, pod: my-pod, endpoint: eth0, interfaceName: cali1}";
+    let named = contributions(&resource("WorkloadEndpoint", "{name: node--1-k8s-my--pod-eth0, namespace: shop}", spec));
+    for metadata in ["{namespace: shop}", "{name: '', namespace: shop}"] {
+        assert_eq!(contributions(&resource("WorkloadEndpoint", metadata, spec)), named, "{metadata}");
+    }
+    let text = resource("WorkloadEndpoint", "{namespace: shop}", &spec.replace("my-pod", "my-"));
+    let manifest = manifest(&text);
+    let problems: Vec<String> = manifest.resources[0].problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems, ["metadata.name: is required"]);
 }
 
 #[test]

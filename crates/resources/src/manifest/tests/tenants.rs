@@ -53,7 +53,12 @@ fn labels_of_the_platform_are_reserved_on_every_kind_that_selectors_match() {
         (
             "{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: dev, LABELS}, spec: {nodeName: n1}, status: \
              {podIP: 10.0.0.1}}",
-            &["a=b", "projectcalico.org/namespace=dev", "projectcalico.org/orchestrator=k8s"][..],
+            &[
+                "a=b",
+                "projectcalico.org/namespace=dev",
+                "projectcalico.org/orchestrator=k8s",
+                "projectcalico.org/serviceaccount=default",
+            ][..],
         ),
         (
             "{apiVersion: projectcalico.org/v3, kind: GlobalNetworkSet, metadata: {name: s, LABELS}}",
