@@ -164,23 +164,40 @@ const BENCHMARKS: [&str; 12] = [
     "nftables",
 ];
 
-/// Runs every benchmark once, small, without optimizations, because tests have built most of their
-/// code that way.
-pub(crate) fn bench_smoke() -> Result<(), String> {
+/// Runs a third of the benchmarks once, small, without optimizations, because tests have built most
+/// of their code that way. Three changes cover all of them; with `--all`, one does.
+pub(crate) fn bench_smoke(args: &[String]) -> Result<(), String> {
     needs::to_run()?;
-    let programs = Programs::build_with(&[&BENCHMARKS[..], &["load"]].concat())?;
-    for benchmark in BENCHMARKS {
-        programs.run(benchmark, ["--test"])?;
+    let parts = match args {
+        [] => vec![samples::change()? % 3],
+        [all] if all == "--all" => (0..3).collect(),
+        _ => return Err("bench-smoke takes no argument but --all".to_owned()),
+    };
+    for part in parts {
+        let benchmarks: Vec<&str> = BENCHMARKS.into_iter().skip(part).step_by(3).collect();
+        let with_load = if part == 0 { [&benchmarks[..], &["load"]].concat() } else { benchmarks.clone() };
+        let programs = Programs::build_with(&with_load)?;
+        for benchmark in benchmarks {
+            programs.run(benchmark, ["--test"])?;
+        }
+        small_runs(&programs, part)?;
     }
-    for backend in ["nft", "legacy"] {
-        let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1 --backend";
-        programs.run_with_agent("apply-bench", small.split(' ').chain([backend]))?;
+    Ok(())
+}
+
+fn small_runs(programs: &Programs, part: usize) -> Result<(), String> {
+    let run = |name: &str, args: &str| programs.run_with_agent(name, args.split(' '));
+    match part {
+        0 => {
+            run("load", "fanout-bench --clients 20 --endpoints 200 --rate 100 --seconds 1")?;
+            run("load", "scale --nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2")
+        }
+        1 => {
+            let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1 --backend";
+            ["nft", "legacy"].iter().try_for_each(|backend| run("apply-bench", &format!("{small} {backend}")))
+        }
+        _ => run("packet-bench", "--rules 10,300 --packets 200 --times 1"),
     }
-    programs.run_with_agent("packet-bench", "--rules 10,300 --packets 200 --times 1".split(' '))?;
-    let small = "fanout-bench --clients 20 --endpoints 200 --rate 100 --seconds 1";
-    programs.run_with_agent("load", small.split(' '))?;
-    let small = "scale --nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2";
-    programs.run_with_agent("load", small.split(' '))
 }
 
 /// Measures the cost of one object of a megabyte.

@@ -45,18 +45,31 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let targets = if chosen.is_empty() { all } else { chosen };
     let programs = build_with_coverage()?;
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(targets.len());
+    let workers = workers(&targets);
     let seconds = (minutes * 60.0 * workers as f64 / targets.len() as f64).ceil();
     println!("{} targets, {seconds} s each, {workers} at a time", targets.len());
+    in_parallel(&targets, &programs, |target, program| fuzz(target, program, seconds))
+}
+
+fn workers(targets: &[String]) -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(targets.len())
+}
+
+/// Runs targets side by side, one on each processor. Fails with the problems of all targets.
+fn in_parallel(
+    targets: &[String],
+    programs: &BTreeMap<String, PathBuf>,
+    run: impl Fn(&str, &Path) -> Result<(), String> + Sync,
+) -> Result<(), String> {
     let waiting = Mutex::new(targets.iter());
     let next = || waiting.lock().ok().and_then(|mut targets| targets.next());
     let problems = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..workers {
+        for _ in 0..workers(targets) {
             scope.spawn(|| {
                 while let Some(target) = next() {
                     let program = programs.get(target).ok_or_else(|| format!("{target} has not been built"));
-                    let result = program.and_then(|program| fuzz(target, program, seconds));
+                    let result = program.and_then(|program| run(target, program));
                     match (result, problems.lock()) {
                         (Err(problem), Ok(mut problems)) => problems.push(problem),
                         _ => println!("{target}: no find"),
@@ -171,9 +184,8 @@ pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
     shell::require_room(&root(), SMOKE_ROOM)?;
     let programs = built(&mut cargo(&["build", MANIFEST, "--locked", "--bins"]))?;
     let targets = targets()?;
-    for target in &targets {
-        let program = programs.get(target).ok_or_else(|| format!("{target} has not been built"))?;
-        println!("fuzzing {target} for {seconds} s");
+    println!("{} targets, {seconds} s each", targets.len());
+    in_parallel(&targets, &programs, |target, program| {
         // The fuzzer writes new and failing inputs here.
         let found = std::env::temp_dir().join(format!("tortie-fuzz-{target}-{}", std::process::id()));
         fs::create_dir_all(&found).map_err(in_path(&found))?;
@@ -182,9 +194,7 @@ pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
         fuzz.arg(format!("-artifact_prefix={}/", found.display())).arg(&found);
         let committed = ["corpus", "regressions"].map(|kind| root().join("fuzz").join(kind).join(target));
         fuzz.args(committed.iter().filter(|folder| folder.is_dir()));
-        shell::run(&mut fuzz)?;
-        fs::remove_dir_all(&found).map_err(in_path(&found))?;
-    }
-    println!("{} fuzz targets: no find", targets.len());
-    Ok(())
+        shell::collect(&mut fuzz)?;
+        fs::remove_dir_all(&found).map_err(in_path(&found))
+    })
 }

@@ -84,7 +84,7 @@ cargo xtask COMMAND
                       fuzz all targets, or those named, guided by coverage, for N minutes (10) in total; inputs that reach
                       different code become the corpus in fuzz/corpus
   fuzz-smoke [SECS]   run every fuzz target for a few seconds
-  bench-smoke         run every benchmark once, small
+  bench-smoke [--all] run a third of the benchmarks once, small, another for each commit; --all: every one
   bench-report [--runs N]
                       write the benchmarks of the whole engine, each run N times (15; the worst cases 5), to the tables of
                       benches/README.md
@@ -145,7 +145,7 @@ fn main() -> ExitCode {
         "oldest" => publish::oldest(&rest),
         "fuzz" => fuzz::run(&rest),
         "fuzz-smoke" => fuzz::smoke(&rest),
-        "bench-smoke" => commands::bench_smoke(),
+        "bench-smoke" => commands::bench_smoke(&rest),
         "bench-report" => report::bench_report(&rest),
         "cost-bench" => commands::cost_bench(&rest),
         "apply-bench" => commands::apply_bench(&rest),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{built, cargo, root, run};
+use crate::shell::{built, cargo, collect, root, run};
 
 /// Packages and features of tests. Other choices change the features of dependencies, and nearly
 /// everything is compiled again.
@@ -39,6 +39,16 @@ impl Programs {
     /// As [`Programs::run`], with the agent's path as an additional argument.
     pub(crate) fn run_with_agent<'a>(&self, name: &str, args: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         run(self.command(name)?.args(args).arg("--agent").arg(self.agent()?))
+    }
+
+    /// As [`Programs::run_with_agent`], but prints the output at the end, for programs beside which
+    /// others print.
+    pub(crate) fn collect_with_agent<'a>(
+        &self,
+        name: &str,
+        args: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), String> {
+        collect(self.command(name)?.args(args).arg("--agent").arg(self.agent()?))
     }
 
     fn command(&self, name: &str) -> Result<Command, String> {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use crate::programs::Programs;
 use crate::shell::{output, root};
@@ -35,6 +36,20 @@ const SELDOM: [&str; 17] = [
 pub(crate) fn run(programs: &Programs) -> Result<(), String> {
     let change = change()?;
     println!("the parts of change {change} of the conformance cases and faults");
+    // Faults mostly wait, for packets of probers and for agents that start again.
+    thread::scope(|scope| {
+        let halves = [0, 1].map(|half| {
+            let shard = format!("{}/20", 2 * (change % 10) + half);
+            scope.spawn(move || programs.collect_with_agent("faults", ["--shard", &shard]))
+        });
+        let cases = run_cases(programs, change);
+        let panicked = |_| "a thread that runs faults panicked".to_owned();
+        let faults = halves.map(|half| half.join().map_err(panicked).flatten());
+        faults.into_iter().fold(cases, Result::and)
+    })
+}
+
+fn run_cases(programs: &Programs, change: usize) -> Result<(), String> {
     for (configurations, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
         for (index, configuration) in configurations.iter().enumerate() {
             // Configurations begin at different cases, so that one change covers many of them.
@@ -42,7 +57,7 @@ pub(crate) fn run(programs: &Programs) -> Result<(), String> {
             programs.run_with_agent("conformance", shard.split(' ').chain(configuration.split(' ')))?;
         }
     }
-    programs.run_with_agent("faults", ["--shard", &format!("{}/10", change % 10)])
+    Ok(())
 }
 
 /// Runs all cases and faults, which takes hours.

@@ -71,6 +71,17 @@ pub fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", show(command))) }
 }
 
+/// Runs a command and prints its output at the end.
+///
+/// # Errors
+/// If it cannot be started or does not succeed.
+pub fn collect(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{}: {error}", show(command)))?;
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    if output.status.success() { Ok(()) } else { Err(format!("{}: {}", show(command), output.status)) }
+}
+
 /// Runs a command and returns its standard output.
 ///
 /// # Errors
