@@ -21,6 +21,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use tortie_protocol::felix::http_match::path_match::PathMatch;
 use tortie_protocol::felix::to_dataplane::Payload;
 use tortie_protocol::felix::{SyncRequest, ToDataplane};
 
@@ -54,6 +55,17 @@ kind: Pod
 metadata: {name: web, namespace: shop, labels: {app: web}}
 spec: {nodeName: n1, serviceAccountName: web, containers: [{name: c, image: i}]}
 status: {phase: Running, podIPs: [{ip: 10.65.0.2}]}
+";
+
+const HTTP_POLICY: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: readers, namespace: shop}
+spec:
+  selector: app == 'web'
+  types: [Ingress]
+  ingress:
+    - {action: Allow, protocol: TCP, destination: {ports: [8080]}, http: {methods: [GET], paths: [{prefix: /api}]}}
 ";
 
 fn friend(address: &str) -> String {
@@ -161,6 +173,34 @@ tortie_lab::kernel_test! {
 
         node.stop(Signal::TERM);
         assert!(!prefix.join("mount/csi-web/socket").exists());
+    }
+
+    fn the_kernel_allows_what_an_http_rule_may_match_and_the_proxy_is_told_the_rest() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.write("web.yaml", WEB);
+        node.write("http.yaml", HTTP_POLICY);
+        // Without a proxy, nothing checks the method and the path.
+        node.start();
+        node.until_ready("");
+        assert!(!node.kernel_state().contains("--dports 8080"));
+        node.stop(Signal::TERM);
+        let prefix = node.folder().join("nodeagent");
+        node.set("FELIX_POLICYSYNCPATHPREFIX", prefix.to_str().unwrap());
+        node.start();
+        node.until("traffic to the port is allowed", |state| state.contains("--dports 8080"));
+        let mut web = Client::new(volume(&prefix, "web"));
+        let received = web.up_to(|payload| matches!(payload, Payload::InSync(_)));
+        let rules = received.iter().find_map(|payload| match payload {
+            Payload::ActivePolicyUpdate(update) if update.id.as_ref().unwrap().name == "readers" => {
+                Some(&update.policy.as_ref().unwrap().inbound_rules)
+            }
+            _ => None,
+        });
+        let [rule] = &rules.unwrap()[..] else { panic!("{received:#?}") };
+        let http = rule.http_match.as_ref().unwrap();
+        let paths: Vec<_> = http.paths.iter().map(|path| path.path_match.clone().unwrap()).collect();
+        assert_eq!((&http.methods[..], paths), (&["GET".to_owned()][..], vec![PathMatch::Prefix("/api".to_owned())]));
+        assert_eq!(rule.dst_ports.iter().map(|range| (range.first, range.last)).collect::<Vec<_>>(), [(8080, 8080)]);
     }
 
     fn a_driver_changes_nothing_for_workloads() {

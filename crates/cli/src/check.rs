@@ -158,7 +158,6 @@ fn find(input: &Input, allowed: &[Lint], strict: bool) -> Result<Vec<ReportedPro
         for ReportedProblem { problem, .. } in &mut problems {
             // The position is one in the stored value.
             problem.problem.position = Position::default();
-            problem.problem.message = problem.problem.message.replace("among the manifests", "in the datastore");
         }
     }
     problems.sort_by(|one, other| place(one).cmp(&place(other)));

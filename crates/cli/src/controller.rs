@@ -5,7 +5,7 @@ use std::time::Duration;
 use tortie_config::LogSeverity;
 use tortie_controller::elector::ElectorConfig;
 use tortie_controller::nodes::{NodeController, Overrides};
-use tortie_datastore::kubernetes::{Client, KubeConfig, KubernetesStore};
+use tortie_datastore::kubernetes::{Client, KubeConfig};
 use tortie_datastore::store::etcd::{EtcdConfig, EtcdFeed, EtcdStore};
 
 use super::Failure;
@@ -145,12 +145,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let client = Client::new(kubeconfig).map_err(Failure::io("the API server's thread"))?;
     let kubernetes_datastore = etcd.is_none();
     let datastore = match etcd {
-        None => Datastore { store: Box::new(KubernetesStore::new(client.clone())), feed: None },
+        None => Datastore::Kubernetes,
         Some(config) => {
             let store = store(&config, election.as_ref())?;
             let prefixes = NodeController::PREFIXES.map(str::to_owned).to_vec();
             let feed = EtcdFeed::new(config, prefixes).map_err(Failure::io("the datastore's thread"))?;
-            Datastore { store, feed: Some(feed) }
+            Datastore::Etcd { store, feed: Box::new(feed) }
         }
     };
     let config = controller::Config {
@@ -175,11 +175,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
         None => None,
     };
-    running.report_until(&stop);
+    let moved_to = running.report_until(&stop);
     tracing::info!("stopping");
     running.stop();
     drop(server);
-    Ok(())
+    match moved_to {
+        Some(api) => {
+            let api = api.group_version();
+            Err(Failure::failed(format!("Calico's resources have moved to {api}: start the controller again")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the election's times, in the proportions of Kubernetes' own components.

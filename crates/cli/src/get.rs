@@ -1,4 +1,5 @@
 mod table;
+mod watch;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -6,15 +7,14 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tortie_datastore::store::{ResourceStore, StoreError};
 use tortie_resources::stored::{DEFAULT_ALLOW_PROFILE, ResourceKey, ResourceKind, built_in_profile, labelled};
-use tortie_resources::to_yaml;
+use tortie_resources::{LabelQuery, to_yaml};
 
-use super::label_query::LabelQuery;
 use super::manifests;
 use super::names::{self, ShownKinds};
 use super::selected::{namespace_of, nothing};
 use super::store::StoreArgs;
 use super::{Failure, with_causes};
-use table::Layout;
+use table::{Layout, Table};
 
 /// Show resources in etcd or Kubernetes, as calicoctl and kubectl do.
 ///
@@ -61,6 +61,8 @@ pub(super) struct Args {
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
+    watch: watch::WatchArgs,
+    #[command(flatten)]
     store: StoreArgs,
 }
 
@@ -84,6 +86,8 @@ struct Shown {
     objects: Vec<(ResourceKind, Value)>,
     whole: Value,
     errors: Vec<String>,
+    /// Kinds that the datastore does not have.
+    missing: Vec<ResourceKind>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -104,6 +108,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         names::kept(kind, keeps)?;
     }
     let store = args.store.open()?;
+    if args.watch.is_given() {
+        return watch::run(args, &kinds, &keys, &*store);
+    }
     let shown = match &kinds[..] {
         [kind] if keys.is_empty() => list(*kind, args, &*store).map_err(Failure::failed)?,
         kinds if keys.is_empty() && args.kind.is_some() => list_each(kinds, args, &*store)?,
@@ -116,16 +123,24 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if shown.errors.is_empty() { Ok(()) } else { Err(Failure::Reported(1)) }
 }
 
-/// Shows the other kinds if one of them cannot be listed.
+/// Shows the other kinds if one of them cannot be listed. Fails if no kind is installed.
 fn list_each(kinds: &[ResourceKind], args: &Args, store: &dyn ResourceStore) -> Result<Shown, Failure> {
-    let mut all = Shown { objects: Vec::new(), whole: Value::Null, errors: Vec::new() };
+    let mut all = Shown { objects: Vec::new(), whole: Value::Null, errors: Vec::new(), missing: Vec::new() };
     for kind in kinds {
         match list(*kind, args, store) {
             Ok(shown) => {
                 all.objects.extend(shown.objects);
                 all.errors.extend(shown.errors);
             }
-            Err(error) if args.kind == Some(ShownKinds::All) && with_causes(&error).ends_with("is not installed") => {}
+            Err(error @ StoreError::NoKind(_)) if all.missing.len() + 1 == kinds.len() => {
+                return Err(Failure::failed(error));
+            }
+            Err(error @ StoreError::NoKind(_)) => {
+                if args.kind != Some(ShownKinds::All) {
+                    eprintln!("tortie: {error}");
+                }
+                all.missing.push(*kind);
+            }
             // The next request would wait as long, and fail as well.
             Err(error @ StoreError::Unavailable(_)) if all.objects.is_empty() => return Err(Failure::failed(error)),
             Err(error) => all.errors.push(with_causes(&error)),
@@ -154,7 +169,7 @@ fn find_each(keys: &[ResourceKey], store: &dyn ResourceStore) -> Result<Shown, F
         [(_, one)] if keys.len() == 1 => one.clone(),
         objects => several(objects),
     };
-    Ok(Shown { objects, whole, errors })
+    Ok(Shown { objects, whole, errors, missing: Vec::new() })
 }
 
 /// The profile that allows everything is built in, and not stored.
@@ -171,12 +186,7 @@ fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Sh
     let namespace = namespace_of(kind, &args.namespace, args.all_namespaces);
     let listing = store.list(kind, namespace)?;
     let mut objects: Vec<Value> = listing.resources.into_iter().map(|resource| resource.object).collect();
-    let name_of =
-        |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if let Some(profile) = built_in_profile(kind) {
-        let place = objects.partition_point(|object| name_of(object) < name_of(&profile));
-        objects.insert(place, profile);
-    }
+    add_built_in(kind, &mut objects);
     objects.iter_mut().for_each(|object| labelled(kind, object));
     objects.retain(|object| args.selector.as_ref().is_none_or(|query| query.matches(object)));
     let whole = json!({
@@ -186,28 +196,38 @@ fn list(kind: ResourceKind, args: &Args, store: &dyn ResourceStore) -> Result<Sh
         "items": objects,
     });
     let errors = listing.unreadable.iter().map(|(key, why)| format!("{key}: {why}")).collect();
-    Ok(Shown { objects: objects.into_iter().map(|object| (kind, object)).collect(), whole, errors })
+    let objects = objects.into_iter().map(|object| (kind, object)).collect();
+    Ok(Shown { objects, whole, errors, missing: Vec::new() })
+}
+
+fn add_built_in(kind: ResourceKind, objects: &mut Vec<Value>) {
+    let name_of = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
+    if let Some(profile) = built_in_profile(kind) {
+        let place = objects.partition_point(|object| name_of(object) < name_of(&profile));
+        objects.insert(place, profile);
+    }
+}
+
+fn layout(args: &Args, names_kinds: bool) -> Layout {
+    Layout {
+        is_wide: args.output == Output::Wide,
+        has_labels: args.show_labels,
+        has_titles: !args.no_headers,
+        names_kinds,
+    }
 }
 
 fn print(args: &Args, shown: &Shown, kinds: &[ResourceKind]) -> Result<(), Failure> {
     let is_for_programs = matches!(args.output, Output::Json | Output::Yaml);
     if shown.objects.is_empty() && !is_for_programs {
-        for kind in kinds.iter().filter(|_| shown.errors.is_empty()) {
+        for kind in kinds.iter().filter(|kind| shown.errors.is_empty() && !shown.missing.contains(kind)) {
             let nothing = nothing(*kind, args.selector.is_some(), &args.namespace, args.all_namespaces);
             eprintln!("tortie: {nothing}");
         }
         return Ok(());
     }
     let text = match args.output {
-        Output::Table | Output::Wide => {
-            let layout = Layout {
-                is_wide: args.output == Output::Wide,
-                has_labels: args.show_labels,
-                has_titles: !args.no_headers,
-                names_kinds: kinds.len() > 1,
-            };
-            tables(&shown.objects, layout)
-        }
+        Output::Table | Output::Wide => tables(&shown.objects, layout(args, kinds.len() > 1)),
         Output::Name => shown.objects.iter().map(|(kind, object)| name(*kind, object)).collect(),
         Output::Json => format!("{:#}\n", shown.whole),
         Output::Yaml => to_yaml(&shown.whole),
@@ -219,7 +239,8 @@ fn tables(objects: &[(ResourceKind, Value)], layout: Layout) -> String {
     let of_one_kind = objects.chunk_by(|one, next| one.0 == next.0);
     let tables = of_one_kind.map(|objects| {
         let kind = objects.first().map(|(kind, _)| *kind);
-        kind.map(|kind| table::table(kind, objects.iter().map(|(_, object)| object), layout)).unwrap_or_default()
+        let objects = objects.iter().map(|(_, object)| object);
+        kind.map(|kind| Table::new(kind, layout).rows(objects)).unwrap_or_default()
     });
     tables.collect::<Vec<_>>().join(if layout.has_titles { "\n" } else { "" })
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use tortie_analysis::line_diff::unified;
 #[cfg(feature = "kubernetes")]
 use tortie_datastore::history::HistoryError;
 use tortie_datastore::history::{Conflict, FileChange, FileRollback, History, HistoryEntry, Origin, RollbackPlan};
@@ -24,7 +25,6 @@ use super::datastore::{AccessArgs, DatastoreArgs};
 use super::datastore_url::DatastoreUrl;
 #[cfg(not(all(feature = "etcd", feature = "kubernetes")))]
 use super::datastore_url::NotBuilt;
-use super::line_diff::unified;
 use super::output::Output;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 use super::store::{StoreArgs, StoreUrl};
@@ -238,7 +238,9 @@ fn is_to_be_made(args: &RollbackArgs, history: &History, plan: &RollbackPlan) ->
         eprintln!("{}: {why}", name(history, path));
     }
     if args.dry_run {
-        let diff = |file: &FileRollback| unified(&name(history, &file.path), file.now.as_deref(), file.text.as_deref());
+        let diff = |file: &FileRollback| {
+            unified(&escape::line(&name(history, &file.path)), file.now.as_deref(), file.text.as_deref())
+        };
         let whole = || {
             let each = |file: &FileRollback| json!({ "resource": name(history, &file.path), "diff": diff(file) });
             json!({ "would_change": plan.files.iter().map(each).collect::<Vec<_>>() })
@@ -427,7 +429,7 @@ impl Described<'_> {
 impl ChangedFile<'_> {
     fn diff(&self) -> Option<String> {
         let (before, after) = self.texts.as_ref()?;
-        Some(unified(&self.name, before.as_deref(), after.as_deref()))
+        Some(unified(&escape::line(&self.name), before.as_deref(), after.as_deref()))
     }
 }
 

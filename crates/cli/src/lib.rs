@@ -46,11 +46,10 @@ mod get;
 mod github;
 mod history;
 mod host_network;
+#[cfg(feature = "kubernetes")]
+mod ipam;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod label;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-mod label_query;
-mod line_diff;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod manifests;
 mod map;
@@ -129,6 +128,8 @@ impl Command {
             Parsed::Get(args) => get::run(&args),
             #[cfg(any(feature = "etcd", feature = "kubernetes"))]
             Parsed::Delete(args) => delete::run(&args),
+            #[cfg(feature = "kubernetes")]
+            Parsed::Ipam(args) => ipam::run(&args),
             Parsed::Staged(args) => staged::run(&args),
             Parsed::Confirm(args) => confirm::run(&args),
             #[cfg(all(feature = "etcd", feature = "kubernetes"))]
@@ -194,6 +195,8 @@ enum Parsed {
     Get(get::Args),
     #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     Delete(delete::Args),
+    #[cfg(feature = "kubernetes")]
+    Ipam(ipam::Args),
     Staged(staged::Args),
     Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]

@@ -1,8 +1,8 @@
 use tortie_datastore::store::ResourceStore;
+use tortie_resources::LabelQuery;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision, labelled};
 
 use super::Failure;
-use super::label_query::LabelQuery;
 use super::names::KindOrOne;
 
 /// Selection of resources of a kind other than by name.

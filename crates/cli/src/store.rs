@@ -155,11 +155,15 @@ impl StoreArgs {
     }
 
     pub(super) fn open(&self) -> Result<Arc<dyn ResourceStore>, Failure> {
+        self.open_own().map(OpenStore::shared)
+    }
+
+    pub(super) fn open_own(&self) -> Result<OpenStore, Failure> {
         match &self.datastore {
             #[cfg(feature = "etcd")]
             StoreUrl::Etcd(url) => {
                 let store = EtcdStore::new(self.etcd.program_config(url)?).map_err(Failure::io("etcd"))?;
-                Ok(Arc::new(store))
+                Ok(OpenStore::Etcd(Box::new(store)))
             }
             #[cfg(feature = "kubernetes")]
             StoreUrl::Kubernetes(config) => open_kubernetes(config),
@@ -180,12 +184,31 @@ impl StoreArgs {
     }
 }
 
+/// The store of a datastore, with the further methods of its kind.
+pub(super) enum OpenStore {
+    #[cfg(feature = "etcd")]
+    Etcd(Box<EtcdStore>),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(KubernetesStore, Client),
+}
+
+impl OpenStore {
+    fn shared(self) -> Arc<dyn ResourceStore> {
+        match self {
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => Arc::<EtcdStore>::from(store),
+            #[cfg(feature = "kubernetes")]
+            Self::Kubernetes(store, _) => Arc::new(store),
+        }
+    }
+}
+
 #[cfg(feature = "kubernetes")]
-fn open_kubernetes(config: &KubeConfig) -> Result<Arc<dyn ResourceStore>, Failure> {
+fn open_kubernetes(config: &KubeConfig) -> Result<OpenStore, Failure> {
     config.check().map_err(unusable)?;
     let client = Client::new(config.clone()).map_err(Failure::io("the API server's thread"))?;
-    let store = KubernetesStore::discover(client).map_err(unusable)?;
-    Ok(Arc::new(store))
+    let store = KubernetesStore::discover(client.clone()).map_err(unusable)?;
+    Ok(OpenStore::Kubernetes(store, client))
 }
 
 #[cfg(feature = "kubernetes")]
@@ -206,7 +229,7 @@ pub(super) fn open_reference(reference: &Value) -> Result<Arc<dyn ResourceStore>
             let why = format!("the change was made at {server}, and the kubeconfig leads to {found} now");
             return Err(unusable(why));
         }
-        return open_kubernetes(&config);
+        return open_kubernetes(&config).map(OpenStore::shared);
     }
     #[cfg(not(feature = "kubernetes"))]
     if reference.get("server").is_some() {

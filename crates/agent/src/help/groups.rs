@@ -6,14 +6,14 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 /// Groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "dataplane", "controller", "fanout", "cleanup"]),
-    ("Inspect", &["status", "config", "show", "flows", "get", "trace", "map", "history", "node"]),
+    ("Inspect", &["status", "config", "show", "flows", "get", "ipam", "trace", "map", "history", "node"]),
     ("Change", &["apply", "create", "replace", "patch", "label", "delete", "staged", "confirm", "rollback"]),
     ("Author", &["check", "plan", "diff", "render", "selector", "replay"]),
     ("Reference", &["parameters", "reference", "man", "completions", "version", "help"]),
 ];
 
 /// Features of the program that commands need; one of them is enough, except for `controller`.
-const NEEDS: [(&str, &str); 12] = [
+const NEEDS: [(&str, &str); 13] = [
     ("apply", "`etcd` or `kubernetes`"),
     ("create", "`etcd` or `kubernetes`"),
     ("replace", "`etcd` or `kubernetes`"),
@@ -22,6 +22,7 @@ const NEEDS: [(&str, &str); 12] = [
     ("get", "`etcd` or `kubernetes`"),
     ("delete", "`etcd` or `kubernetes`"),
     ("controller", "`etcd` and `kubernetes`"),
+    ("ipam", "`kubernetes`"),
     ("fanout", "`fanout`"),
     ("man", "`manual`"),
     ("completions", "`manual`"),

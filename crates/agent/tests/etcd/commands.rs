@@ -1,9 +1,11 @@
 //! Commands for single resources: find them by kind, namespace and labels, create, replace, patch
 //! and label them.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tortie_lab::etcd::EtcdOptions;
 
@@ -81,6 +83,119 @@ fn resources_are_found_by_kind_namespace_name_and_labels() {
     assert_eq!(bad(&both), "tortie: NetworkPolicy/shop/none does not exist\n");
     let both: Value = serde_json::from_slice(&both.stdout).unwrap();
     assert_eq!(both["items"].as_array().map(Vec::len), Some(1));
+}
+
+/// Starts `tortie get` with a watch.
+fn watch(world: &World, args: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+    command.arg("get").args(args).args(&world.options);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+fn lines(out: &mut BufReader<ChildStdout>, count: usize) -> String {
+    let mut text = String::new();
+    for _ in 0..count {
+        assert!(out.read_line(&mut text).unwrap() > 0, "the output has ended: {text}");
+    }
+    text
+}
+
+#[test]
+fn a_watch_shows_the_resources_and_each_change() {
+    let world = world();
+    let change = |args: &[&str]| drop(good(&world.tortie(&[args, &["-n", "shop"]].concat())).to_owned());
+    let (mut all, mut rows) = watch(&world, &["np", "-A", "-w"]);
+    let (mut labelled, mut names) = watch(&world, &["np", "-n", "shop", "-l", "team=b", "-w", "-o", "name"]);
+    assert_eq!(
+        lines(&mut rows, 3),
+        "NAMESPACE   NAME   TIER      ORDER   SELECTOR\n\
+         shop        db     default   20      app == 'db'\n\
+         shop        web    default   10      app == 'web'\n"
+    );
+    assert_eq!(lines(&mut names, 1), "networkpolicy.projectcalico.org/db\n");
+    change(&["patch", "np", "web", "-p", "{spec: {order: 11}}"]);
+    assert_eq!(lines(&mut rows, 1), "shop        web    default   11      app == 'web'\n");
+    change(&["label", "np", "db", "team=c", "--overwrite"]);
+    change(&["label", "np", "db", "team=b", "--overwrite"]);
+    change(&["delete", "np", "db"]);
+    assert_eq!(lines(&mut rows, 3), "shop        db     default   20      app == 'db'\n".repeat(3));
+    assert_eq!(lines(&mut names, 3), "networkpolicy.projectcalico.org/db\n".repeat(3));
+
+    // Ctrl-C ends one, and the end of its reader the other, at the next change.
+    kill_process(Pid::from_child(&labelled), Signal::INT).unwrap();
+    assert_eq!(labelled.wait().unwrap().signal(), Some(Signal::INT.as_raw()));
+    drop(rows);
+    change(&["patch", "np", "web", "-p", "{spec: {order: 12}}"]);
+    assert!(all.wait().unwrap().success());
+
+    let (mut only, mut rows) = watch(&world, &["np", "-n", "shop", "--watch-only", "--no-headers"]);
+    let first = std::thread::spawn(move || lines(&mut rows, 1));
+    let mut order = 12;
+    while !first.is_finished() {
+        order += 1;
+        change(&["patch", "np", "web", "-p", &format!("{{spec: {{order: {order}}}}}")]);
+    }
+    let row = first.join().unwrap();
+    assert!(row.starts_with("shop   web   default   ") && !row.contains(" 12 "), "{row}");
+    only.kill().unwrap();
+    only.wait().unwrap();
+    let missing = world.tortie(&["get", "np", "db", "-n", "shop", "-w"]);
+    assert_eq!(bad(&missing), "tortie: NetworkPolicy/shop/db does not exist\n");
+    assert_eq!(world.tortie(&["get", "np,gnp", "-w"]).status.code(), Some(2));
+}
+
+#[cfg(feature = "kubernetes")]
+const IPAM: &str = "/calico/ipam/v2";
+
+/// Writes a pool, and a block of node n1 with an address of pod shop/web.
+#[cfg(feature = "kubernetes")]
+fn with_addresses(world: &World) {
+    let resources = "
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.65.0.0/24}
+---
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {namespace: shop}
+spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.0/32]}
+";
+    good(&world.tortie_reading(&["apply", "-f", "-"], resources));
+    let owner = json!({"namespace": "shop", "pod": "web", "node": "n1"});
+    let block = json!({"cidr": "10.65.0.0/31", "affinity": "host:n1", "allocations": [0, null], "unallocated": [1],
+        "attributes": [{"handle_id": "web", "secondary": owner}]});
+    world.etcd.put(&format!("{IPAM}/assignment/ipv4/block/10.65.0.0-31"), &block.to_string()).unwrap();
+    world.etcd.put(&format!("{IPAM}/host/n1/ipv4/block/10.65.0.0-31"), r#"{"state": "confirmed"}"#).unwrap();
+    world.etcd.put(&format!("{IPAM}/handle/web"), r#"{"block": {"10.65.0.0/31": 1}}"#).unwrap();
+}
+
+#[test]
+#[cfg(feature = "kubernetes")]
+fn the_usage_of_addresses_is_shown_and_checked() {
+    let world = World::new(EtcdOptions::default());
+    with_addresses(&world);
+    assert_eq!(
+        good(&world.tortie(&["ipam", "show"])),
+        "GROUPING   CIDR           IPS TOTAL   IPS IN USE   IPS RESERVED   IPS FREE\n\
+         IP Pool    10.65.0.0/24   256         1 (0%)       0 (0%)         255 (100%)\n"
+    );
+    let owner = world.tortie(&["ipam", "show", "--ip=10.65.0.0"]);
+    assert!(good(&owner).starts_with("IP 10.65.0.0 is in use\nHandle ID: web\n"), "{owner:?}");
+    assert_eq!(good(&world.tortie(&["ipam", "show", "--show-borrowed"])).lines().count(), 1);
+    let clean = world.tortie(&["ipam", "check"]);
+    assert_eq!(good(&clean), "0 problems among 1 allocated addresses in 1 blocks\n");
+    world.etcd.put(&format!("{IPAM}/handle/old"), "{}").unwrap();
+    let report = world.file_path("report.json");
+    let checked = world.tortie(&["ipam", "check", "-o", "json", "--report", &report]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    let answer: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&std::fs::read(report).unwrap()).unwrap(), answer);
+    let problem =
+        json!({"problem": "unused-handle", "subject": "old", "detail": "no address is allocated to the handle"});
+    assert_eq!(answer["problems"], json!([problem]));
 }
 
 #[test]
@@ -245,6 +360,28 @@ spec: {orchestrator: k8s, node: n1, pod: web, endpoint: eth0, interfaceName: cal
     }
     let both = world.tortie(&["check", "."]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
+#[test]
+fn an_endpoint_without_a_name_has_the_one_of_its_spec() {
+    let world = World::new(EtcdOptions::default());
+    let endpoint = "
+apiVersion: projectcalico.org/v3
+kind: WorkloadEndpoint
+metadata: {namespace: shop}
+spec: {orchestrator: k8s, node: n1, pod: web-1, endpoint: eth0, interfaceName: cali0web, ipNetworks: [10.65.0.2/32]}
+";
+    let word = |word: &str| format!("WorkloadEndpoint/shop/n1-k8s-web--1-eth0 {word}\n");
+    assert_eq!(good(&world.tortie_reading(&["apply", "-f", "-"], endpoint)), word("created"));
+    assert_eq!(good(&world.tortie_reading(&["apply", "-f", "-"], endpoint)), word("unchanged"));
+    let shown = world.tortie_reading(&["get", "-f", "-", "-o", "name"], endpoint);
+    assert_eq!(good(&shown), "workloadendpoint.projectcalico.org/n1-k8s-web--1-eth0\n");
+    good(&world.tortie_reading(&["delete", "-f", "-", "-o", "name"], endpoint));
+    let unnamed = world.tortie_reading(&["apply", "-f", "-"], &endpoint.replace("web-1", "web-"));
+    assert!(
+        bad(&unnamed).starts_with("stdin:4:11: WorkloadEndpoint/shop: metadata.name: is required\n"),
+        "{unnamed:?}"
+    );
 }
 
 #[test]

@@ -97,6 +97,7 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/commands/confirm.md");
         follow("docs/book/src/commands/staged.md");
         follow("docs/book/src/commands/apply.md");
+        follow("docs/book/src/commands/ipam.md");
         follow("docs/book/src/commands/fanout.md");
     }
 

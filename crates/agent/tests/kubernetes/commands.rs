@@ -1,6 +1,7 @@
 //! Single resources created, replaced, patched and labelled.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -15,6 +16,11 @@ impl World {
             command.arg("--state-dir").arg(self.state_dir());
         }
         command.output().unwrap()
+    }
+
+    /// Runs `tortie` on the server, without a namespace.
+    fn tortie_at(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_tortie")).args(args).args(["--datastore", &self.url()]).output().unwrap()
     }
 
     fn version(&self, name: &str) -> Value {
@@ -143,6 +149,87 @@ fn a_missing_right_is_found_before_the_first_write() {
         assert_eq!((world.order("there"), refused.stdout.is_empty()), (Some(1), true), "{form}");
         let all = world.get(&["all", "-A", "-o", "name"]);
         assert_eq!(good(&all), "networkpolicy.projectcalico.org/there\n");
+    }
+}
+
+#[test]
+fn addresses_of_pods_and_services_are_compared_with_ipam() {
+    for form in FORMS {
+        let pool =
+            "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/24}\n";
+        let world = World::new(form, pool);
+        let apply = |kind: &str, name: &str, spec: Value| {
+            let metadata = json!({"name": name});
+            world.server.apply(json!({"apiVersion": form, "kind": kind, "metadata": metadata, "spec": spec}));
+        };
+        let attributes = json!([{"handle_id": "web"}, {"handle_id": "lb"}]);
+        let block = json!({"cidr": "10.65.0.0/31", "affinity": "host:n1", "allocations": [0, 1], "unallocated": [],
+            "attributes": attributes, "strictAffinity": false, "deleted": false});
+        apply("IPAMBlock", "10-65-0-0-31", block);
+        for handle in ["web", "lb"] {
+            let spec = json!({"handleID": handle, "block": {"10.65.0.0/31": 1}, "deleted": false});
+            apply("IPAMHandle", handle, spec);
+        }
+        let status = json!({"podIP": "10.65.0.0", "podIPs": [{"ip": "10.65.0.0"}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"nodeName": "n1"}, "status": status});
+        world.server.apply(pod);
+        let check = || world.tortie_at(&["ipam", "check"]);
+        let leaked = "10.65.0.1: is allocated to no known owner by handle lb, and nothing has it [leaked-address]\n\
+                      1 problem among 2 allocated addresses in 1 blocks\n";
+        let checked = check();
+        assert_eq!(
+            (String::from_utf8_lossy(&checked.stdout).as_ref(), checked.status.code()),
+            (leaked, Some(1)),
+            "{form}"
+        );
+        let status = json!({"loadBalancer": {"ingress": [{"ip": "10.65.0.1"}]}});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "lb", "namespace": "shop"},
+            "spec": {"type": "LoadBalancer"}, "status": status});
+        world.server.apply(service);
+        assert_eq!(good(&check()), "0 problems among 2 allocated addresses in 1 blocks\n", "{form}");
+    }
+}
+
+#[test]
+fn a_watch_follows_custom_resources() {
+    for form in FORMS {
+        let world = World::new(form, &policy("web", 1));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tortie"));
+        command.args(["get", "np", "-n", "shop", "-w", "--no-headers", "--datastore", &world.url()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut rows = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut orders = |count| {
+            rows.by_ref().take(count).map(|row| row.split_whitespace().nth(3).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(orders(1), ["1"], "{form}");
+        good(&world.change(&["patch", "np", "web", "-p", "{spec: {order: 2}}"]));
+        assert_eq!(orders(1), ["2"]);
+        good(&world.change(&["delete", "np", "web"]));
+        assert_eq!(orders(1), ["2"], "the deleted one");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn kinds_without_a_definition_are_named_and_others_are_shown() {
+    for form in FORMS {
+        let world = World::new(form, &policy("web", 1));
+        let (group, _) = form.split_once('/').unwrap();
+        world.server.uninstall(group, "globalnetworksets");
+        let set = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: office}\nspec: {}\n";
+        let why = "the datastore has no globalnetworksets: their definition is not installed\n";
+        // Nothing is "possibly written".
+        assert_eq!(bad(&world.write(&["apply"], set)), format!("stdin:1:1: {why}"), "{form}");
+        let shown = world.get(&["np,gnetsets", "-n", "shop", "-o", "name"]);
+        assert_eq!(good(&shown), "networkpolicy.projectcalico.org/web\n");
+        assert_eq!(String::from_utf8_lossy(&shown.stderr), format!("tortie: {why}"));
+        let all = world.get(&["all", "-A", "-o", "name"]);
+        assert_eq!((good(&all), all.stderr.len()), ("networkpolicy.projectcalico.org/web\n", 0));
+        world.server.uninstall(group, "hostendpoints");
+        let both = format!("tortie: {why}tortie: {}", why.replace("globalnetworksets", "hostendpoints"));
+        assert_eq!(bad(&world.get(&["gnetsets,hep"])), both);
     }
 }
 

@@ -137,6 +137,8 @@ fn of_datastore(url: &str, place: &str, evil: &str) -> Vec<Vec<String>> {
     ];
     runs.extend(["table", "json", "yaml"].map(|o| of(&["get", "networkpolicies", "--all-namespaces", "-o", o])));
     runs.push(of(&["get", "networkpolicies", evil]));
+    runs.extend(["table", "json", "yaml"].map(|o| of(&["ipam", "check", "-o", o])));
+    runs.extend([&["ipam", "show", "--ip=10.0.0.0"][..], &["ipam", "show", "--show-borrowed"]].map(of));
     runs.push(of(&["delete", "networkpolicy", evil, "-n", "dev"]));
     runs
 }
@@ -224,6 +226,12 @@ fn hostile_etcd(evil: &str) -> Etcd {
         "spec": {"stagedAction": evil, "selector": evil, evil: evil}
     });
     etcd.put("/calico/resources/v3/projectcalico.org/stagednetworkpolicies/dev/staged", &staged.to_string()).unwrap();
+    let owner =
+        serde_json::json!({"handle_id": evil, "secondary": {"node": evil, "pod": evil, "namespace": evil, evil: evil}});
+    let block =
+        serde_json::json!({"cidr": "10.0.0.0/31", "affinity": evil, "allocations": [0, null], "attributes": [owner]});
+    etcd.put("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-31", &block.to_string()).unwrap();
+    etcd.put(&format!("/calico/ipam/v2/handle/{evil}"), "{}").unwrap();
     etcd
 }
 

@@ -20,13 +20,13 @@ use super::lint::{Lint, warn};
 
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let origins = input.origins();
-    let names = Names::of(&input.updates);
+    let names = Names::of(&input.updates, input.place());
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
     found.extend(parameters(&input.updates, &origins));
     found.extend(host_endpoints::of_one_interface(&input.updates, &origins));
     // Without any endpoint no policy selects anything, and warnings would be useless.
     if names.has_endpoints {
-        found.extend(effects(&input.updates, &origins)?);
+        found.extend(effects(&input.updates, &origins, input.place())?);
     }
     Ok(found)
 }
@@ -67,12 +67,14 @@ struct Names<'u> {
     profiles: HashSet<&'u ProfileName>,
     services: HashSet<&'u NamespacedName>,
     has_endpoints: bool,
+    /// Place of the objects, for messages.
+    place: &'static str,
 }
 
 impl<'u> Names<'u> {
-    fn of(updates: &'u [Update]) -> Self {
-        let mut names =
-            Self { tiers: HashSet::new(), profiles: HashSet::new(), services: HashSet::new(), has_endpoints: false };
+    fn of(updates: &'u [Update], place: &'static str) -> Self {
+        let (tiers, profiles, services) = Default::default();
+        let mut names = Self { tiers, profiles, services, has_endpoints: false, place };
         for update in updates {
             match update {
                 Update::Tier(name, Some(_)) => drop(names.tiers.insert(name)),
@@ -98,7 +100,7 @@ impl<'u> Names<'u> {
         let mut found = Vec::new();
         let tier = &policy.tier;
         if built_in_tier(tier.as_str()).is_none() && !self.tiers.contains(tier) {
-            let text = format!("is in tier `{tier}`, which is not among the manifests");
+            let text = format!("is in tier `{tier}`, which is not {}", self.place);
             found.extend(warn(Lint::TierAbsent, id.to_string(), origins.policy(id), text));
         }
         for (direction, rules) in [(Direction::Ingress, &policy.inbound), (Direction::Egress, &policy.outbound)] {
@@ -106,7 +108,7 @@ impl<'u> Names<'u> {
                 let named =
                     [&rule.source, &rule.destination].into_iter().filter_map(|side| side.extras.service.as_ref());
                 for service in named.filter(|service| !self.services.contains(&***service)) {
-                    let text = format!("service `{service}` is not among the manifests: the rule matches nothing");
+                    let text = format!("service `{service}` is not {}: the rule matches nothing", self.place);
                     found.extend(warn(Lint::ServiceAbsent, id.to_string(), origins.rule(id, direction, index), text));
                 }
             }
@@ -119,8 +121,8 @@ impl<'u> Names<'u> {
         let absent = named.iter().filter(|profile| !self.profiles.contains(profile));
         absent
             .filter_map(|profile| {
-                let text =
-                    format!("profile `{profile}` is not among the manifests: traffic that no policy decides is denied");
+                let place = self.place;
+                let text = format!("profile `{profile}` is not {place}: traffic that no policy decides is denied");
                 warn(Lint::ProfileAbsent, key.to_string(), origins.object(&key), text)
             })
             .collect()
@@ -163,7 +165,7 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
 }
 
 /// Returns the warnings about a cluster of exactly these objects.
-fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProblem)>, Failure> {
+fn effects(updates: &[Update], origins: &Origins, place: &str) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let config = Config::default();
     let rules = settings::rules(&config).map_err(Failure::failed)?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
@@ -171,7 +173,8 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     let desired = cluster.apply(updates.iter().cloned()).map_err(Failure::failed)?;
     let idle = cluster.without_effect(updates.iter());
     let refused = node_bounds::refused(&Sources::default(), &config, updates)?;
-    let mut found: Vec<_> = idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins)).collect();
+    let mut found: Vec<_> =
+        idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins, place)).collect();
     found.extend(host_endpoints::untracked_for_all(&desired, origins));
     let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
         .iter()
@@ -194,33 +197,39 @@ fn effects(updates: &[Update], origins: &Origins) -> Result<Vec<(Lint, InputProb
     Ok(found)
 }
 
-fn of_finding(finding: &Finding, origins: &Origins) -> Option<(Lint, InputProblem)> {
-    let over;
+fn of_finding(finding: &Finding, origins: &Origins, place: &str) -> Option<(Lint, InputProblem)> {
+    let owned;
     let (lint, text) = match finding {
         Finding::OverBudget { limit, .. } => {
-            over = format!(
+            owned = format!(
                 "endpoints that it selects are denied by eBPF programs: their rules exceed the table budget of {limit} bytes"
             );
-            (Lint::OverBudget, over.as_str())
+            (Lint::OverBudget, owned.as_str())
         }
         Finding::LayoutOverBudget { limit, .. } => {
-            over = format!(
+            owned = format!(
                 "NFTablesLayout=Fast evaluates its rules one after the other: the layout of its chains exceeds the table \
                  budget of {limit} bytes"
             );
-            (Lint::OverBudget, over.as_str())
+            (Lint::OverBudget, owned.as_str())
         }
         Finding::DeniedByPrograms { object, why } => {
             let endpoints = if finding.policy().is_some() { "endpoints that it selects are" } else { "it is" };
-            over = format!("{endpoints} denied by eBPF programs: {why}");
+            owned = format!("{endpoints} denied by eBPF programs: {why}");
             if finding.policy().is_none() {
-                return warn(Lint::OverBudget, object.to_string(), origins.object(object), over);
+                return warn(Lint::OverBudget, object.to_string(), origins.object(object), owned);
             }
-            (Lint::OverBudget, over.as_str())
+            (Lint::OverBudget, owned.as_str())
         }
-        Finding::SelectsNothing { .. } => (Lint::SelectsNothing, "selects no endpoint among the manifests"),
+        Finding::SelectsNothing { .. } => {
+            owned = format!("selects no endpoint {place}");
+            (Lint::SelectsNothing, owned.as_str())
+        }
         Finding::Shadowed { .. } => (Lint::PolicyShadowed, "has no effect: others decide before its rules"),
-        Finding::RuleSelectsNothing { .. } => (Lint::RuleSelectsNothing, "selects nothing among the manifests"),
+        Finding::RuleSelectsNothing { .. } => {
+            owned = format!("selects nothing {place}");
+            (Lint::RuleSelectsNothing, owned.as_str())
+        }
         Finding::RuleNeverMatches { .. } => (Lint::RuleNeverMatches, "can match no packet"),
         Finding::RuleShadowed { .. } => (Lint::RuleShadowed, "has no effect: others decide before it"),
         // The other findings are about a change of the cluster.

@@ -52,6 +52,11 @@ impl Input {
         Ok(Self { updates, problems, versions, datastore: Some(cluster.datastore.place()), ..empty })
     }
 
+    /// Returns the place of all objects, for messages.
+    pub(super) fn place(&self) -> &'static str {
+        if self.datastore.is_some() { "in the datastore" } else { "among the manifests" }
+    }
+
     pub(super) fn origins(&self) -> Origins {
         match self.datastore {
             None => Origins::of_texts(self.texts.clone(), &self.options),

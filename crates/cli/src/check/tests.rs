@@ -134,9 +134,12 @@ fn a_parameter_that_another_leaves_nothing_to_do_is_named_where_it_is_set() {
     assert!(output.contains("IpsetsRefreshInterval: has no effect beside NFTablesMode=Enabled: "), "{output}");
     assert!(output.contains("(warning) [parameter-overruled]") && output.contains("m.yaml:1:1: "), "{output}");
     assert_eq!(output_of(&global, &[Lint::ParameterOverruled]), "no problems in 1 file\n");
-    let of_node = configuration("node.n1", "bpfEnabled: true");
+    let of_node = configuration("node.n1", "ipsetsRefreshInterval: 7s");
     let both = output_of(&(configuration("default", "nftablesMode: Enabled") + "---\n" + &of_node), &[]);
-    assert!(both.contains("NFTablesMode: has no effect beside BPFEnabled: "), "{both}");
+    assert!(
+        both.contains("m.yaml:6:1: ") && both.contains("IpsetsRefreshInterval of node n1: has no effect beside "),
+        "{both}"
+    );
     for alone in ["nftablesMode: Auto, ipsetsRefreshInterval: 7s", "nftablesMode: Enabled"] {
         assert_eq!(output_of(&configuration("default", alone), &[]), "no problems in 1 file\n", "{alone}");
     }

@@ -1,7 +1,7 @@
 use serde_json::Value;
 use tortie_resources::stored::ResourceKind;
 
-use super::super::columns::aligned;
+use super::super::columns::aligned_to;
 
 /// Columns and lines of a table.
 #[derive(Clone, Copy, Debug)]
@@ -83,29 +83,46 @@ fn wide_columns(kind: ResourceKind) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-pub(super) fn table<'o>(kind: ResourceKind, objects: impl Iterator<Item = &'o Value>, layout: Layout) -> String {
-    let mut columns: Vec<(&str, &str)> = columns(kind).to_vec();
-    if layout.is_wide {
-        columns.extend(wide_columns(kind));
-        columns.push(("CREATED", "/metadata/creationTimestamp"));
-    }
-    if layout.is_wide || layout.has_labels {
-        columns.push(("LABELS", "/metadata/labels"));
-    }
-    columns.insert(0, ("NAME", "/metadata/name"));
-    if kind.is_namespaced() {
-        columns.insert(0, ("NAMESPACE", "/metadata/namespace"));
-    }
-    let titles = || columns.iter().map(|(title, _)| (*title).to_owned()).collect();
-    let mut rows: Vec<Vec<String>> = layout.has_titles.then(titles).into_iter().collect();
-    for object in objects {
-        rows.push(columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
-        let name = columns.iter().position(|(title, _)| *title == "NAME").filter(|_| layout.names_kinds);
-        if let Some(name) = name.and_then(|place| rows.last_mut()?.get_mut(place)) {
-            name.insert_str(0, &format!("{}/", kind.qualified()));
+/// A table that grows, as its objects become known.
+pub(super) struct Table {
+    kind: ResourceKind,
+    layout: Layout,
+    columns: Vec<(&'static str, &'static str)>,
+    /// Widths of the rows so far.
+    widths: Vec<usize>,
+}
+
+impl Table {
+    pub(super) fn new(kind: ResourceKind, layout: Layout) -> Self {
+        let mut columns = columns(kind).to_vec();
+        if layout.is_wide {
+            columns.extend(wide_columns(kind));
+            columns.push(("CREATED", "/metadata/creationTimestamp"));
         }
+        if layout.is_wide || layout.has_labels {
+            columns.push(("LABELS", "/metadata/labels"));
+        }
+        columns.insert(0, ("NAME", "/metadata/name"));
+        if kind.is_namespaced() {
+            columns.insert(0, ("NAMESPACE", "/metadata/namespace"));
+        }
+        Self { kind, layout, columns, widths: Vec::new() }
     }
-    aligned(&rows)
+
+    /// Returns the rows of objects, below the titles if they are the first rows.
+    pub(super) fn rows<'o>(&mut self, objects: impl Iterator<Item = &'o Value>) -> String {
+        let titles = || self.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+        let has_titles = self.layout.has_titles && self.widths.is_empty();
+        let mut rows: Vec<Vec<String>> = has_titles.then(titles).into_iter().collect();
+        for object in objects {
+            rows.push(self.columns.iter().map(|(title, at)| cell(title, object.pointer(at))).collect());
+            let name = self.columns.iter().position(|(title, _)| *title == "NAME").filter(|_| self.layout.names_kinds);
+            if let Some(name) = name.and_then(|place| rows.last_mut()?.get_mut(place)) {
+                name.insert_str(0, &format!("{}/", self.kind.qualified()));
+            }
+        }
+        aligned_to(&rows, &mut self.widths)
+    }
 }
 
 fn cell(title: &str, value: Option<&Value>) -> String {

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use tortie_analysis::line_diff::changed_lines;
 use tortie_analysis::plan::Existence;
 use tortie_config::{Config, Sources, settings};
 use tortie_dataplane::{Dataplane, Rendered};
@@ -10,7 +11,6 @@ use tortie_model::{Family, Hostname, Key, Update};
 
 use super::super::Failure;
 use super::super::cluster::config_of;
-use super::super::line_diff::changed_lines;
 use super::super::render::calculate;
 use super::words::existence;
 

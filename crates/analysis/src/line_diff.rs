@@ -1,6 +1,6 @@
-use std::fmt::Write as _;
+//! Differences of texts by lines.
 
-use tortie_telemetry::escape;
+use std::fmt::Write as _;
 
 const CONTEXT: usize = 3;
 /// Maximum number of comparisons for a minimal difference.
@@ -13,12 +13,13 @@ enum Kind {
     Added,
 }
 
-/// In the unified format; empty if the texts are equal.
-pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> String {
+/// Returns the difference of two texts in the unified format; empty if the texts are equal. A text
+/// that is `None` does not exist.
+#[must_use]
+pub fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> String {
     let lines = |text: Option<&'_ str>| text.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
     let (old, new) = (lines(before), lines(after));
     let script = script(&old, &new);
-    let name = &*escape::line(name);
     let mut out = String::new();
     let file = |text: Option<&str>| if text.is_some() { name } else { "/dev/null" };
     let mut shown = 0;
@@ -59,7 +60,8 @@ pub(super) fn unified(name: &str, before: Option<&str>, after: Option<&str>) -> 
 }
 
 /// Returns the removed (`false`) and added (`true`) lines, in order.
-pub(super) fn changed_lines(old: &[String], new: &[String]) -> Vec<(bool, String)> {
+#[must_use]
+pub fn changed_lines(old: &[String], new: &[String]) -> Vec<(bool, String)> {
     let changed = script(old, new).into_iter().filter(|(kind, _)| *kind != Kind::Same);
     changed.map(|(kind, line)| (kind == Kind::Added, line.to_owned())).collect()
 }
