@@ -334,6 +334,10 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
             "MaxIpsetSize: sets that policies need are no IP sets, but tables of eBPF programs, which BPFMaxBlocks bounds",
         ),
         (
+            config.nftables_layout == NftablesLayout::Fast,
+            "NFTablesLayout: the few chains beside eBPF programs have the layout of Felix",
+        ),
+        (
             config.flow_table_offload == FlowTableOffload::All,
             "NFTablesFlowTableOffload: eBPF programs see all packets, so that no connection is left to a flow table",
         ),

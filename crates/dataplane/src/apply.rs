@@ -142,7 +142,7 @@ impl Dataplane {
         mut wakeups: Vec<Duration>,
         problems: Vec<DataplaneProblem>,
     ) -> ApplyReport {
-        let refused = refused_chains(&problems);
+        let refused = if self.is_by_chains() { refused_chains(&problems) } else { BTreeSet::new() };
         let (workloads, hosts) = self.current_statuses(&refused, self.can_reach_workloads(kernel));
         let statuses = self.results.statuses.replace(workloads, hosts);
 

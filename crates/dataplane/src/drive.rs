@@ -10,7 +10,9 @@ use tortie_iptables::{
 
 use tortie_model::Cause;
 use tortie_netfilter::{Command, CommandStatus, Outcome};
-use tortie_nftables::{Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError};
+use tortie_nftables::{
+    CommitError, Plan as NftablesPlan, ReadError, Table as NftablesTable, TableError as NftablesError,
+};
 
 use crate::kernel::Netfilter;
 
@@ -189,7 +191,11 @@ fn nftables_table(
             }
             NftablesPlan::Commit(transaction) => {
                 let result = kernel.commit_nftables(&transaction);
-                commits.committed(result.is_ok().then_some(1));
+                commits.committed(match &result {
+                    Ok(()) => Some(1),
+                    Err(CommitError::Refused(_)) => Some(0),
+                    Err(CommitError::Failed(_)) => None,
+                });
                 table.on_committed(kernel.now(), result);
             }
             NftablesPlan::Sleep { until } => kernel.sleep(until.saturating_sub(now)),

@@ -92,7 +92,8 @@ pub enum DataplaneProblem {
         #[source]
         problem: RuleProblem,
     },
-    /// A chain is not in the kernel as desired; a stand-in that denies replaces it.
+    /// A chain is not in the kernel as desired. A stand-in replaces it: that of a limit beside eBPF
+    /// programs lets packets pass, all others deny.
     #[error("{}: {family} table {table}", OwnerList(.owners))]
     Chain {
         /// Its family.
@@ -373,6 +374,13 @@ impl DataplaneProblem {
             Self::Programs(problem) => problem.is_degraded,
             _ => false,
         }
+    }
+
+    /// Reports whether it concerns chains or their sets. These enforce no policy where eBPF
+    /// programs do.
+    #[must_use]
+    pub const fn is_of_chains(&self) -> bool {
+        matches!(self, Self::Chain { .. } | Self::Table(_) | Self::Nftables(_) | Self::IpSetNames { .. })
     }
 }
 

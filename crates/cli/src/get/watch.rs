@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -76,23 +76,27 @@ struct Printer<'a> {
 impl Printer<'_> {
     /// Returns the resources at the beginning. Fails if one that was named does not exist.
     fn first(&mut self, watch: &mut dyn ResourceWatch) -> Result<Vec<Value>, Failure> {
-        let mut objects = Vec::new();
+        let mut objects = BTreeMap::new();
         loop {
             match watch.next(PATIENCE) {
                 Some(WatchEvent::Changed(mut resource)) => {
                     if self.is_wanted(&mut resource) {
-                        self.shown.insert(resource.key);
-                        objects.push(resource.object);
+                        objects.insert(resource.key, resource.object);
+                    } else {
+                        objects.remove(&resource.key);
                     }
                 }
+                Some(WatchEvent::Deleted(resource)) => drop(objects.remove(&resource.key)),
                 Some(WatchEvent::Unavailable(why)) => {
                     return Err(Failure::failed_at("the datastore is not available")(why));
                 }
                 Some(WatchEvent::Complete) => break,
                 Some(WatchEvent::Unreadable(key, why)) => eprintln!("tortie: {key}: {why}"),
-                Some(WatchEvent::Deleted(_)) | None => {}
+                None => {}
             }
         }
+        self.shown = objects.keys().cloned().collect();
+        let mut objects: Vec<Value> = objects.into_values().collect();
         if let Some(missing) = self.keys.iter().find(|key| !self.shown.contains(key)) {
             return Err(Failure::failed(StoreError::NotFound(missing.clone())));
         }

@@ -295,6 +295,7 @@ fn requested_features_without_ebpf_support_are_named() {
         ("IptablesMangleAllowAction", "RETURN"),
         ("MaxIpsetSize", "7"),
         ("NFTablesFlowTableOffload", "All"),
+        ("NFTablesLayout", "Fast"),
     ] {
         assert_eq!(named(&[(name, value)]), [name]);
     }

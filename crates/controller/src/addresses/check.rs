@@ -88,7 +88,8 @@ impl Addresses {
                 if !field(allocated.owner, &[VIRTUAL_MACHINE]).is_null() {
                     movable.insert(allocated.address);
                 }
-                if !self.users.contains_key(&allocated.address) && self.must_have_user(block, &allocated) {
+                let is_used = |address| self.users.contains_key(address) || self.in_other_use.contains(address);
+                if !is_used(&allocated.address) && self.must_have_user(block, &allocated) {
                     report(ProblemKind::LeakedAddress, allocated.address.to_string(), leak(&allocated));
                 }
             }
@@ -104,7 +105,11 @@ impl Addresses {
             if blocks_of.contains_key(address) || self.unreadable_blocks.iter().any(|block| block.contains(*address)) {
                 continue;
             }
-            if self.pools.of_block(Cidr::host(*address)) == NO_POOL {
+            let has_pool = self.pools.of_block(Cidr::host(*address)) != NO_POOL;
+            if has_pool && self.has_unknown_blocks {
+                continue;
+            }
+            if !has_pool {
                 let why = format!("{list} has it, and it is in no IP pool");
                 report(ProblemKind::AddressOutsidePools, address.to_string(), why);
             } else {
@@ -116,13 +121,15 @@ impl Addresses {
             let list = blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             report(ProblemKind::AllocatedTwice, address.to_string(), format!("is allocated in several blocks: {list}"));
         }
-        let is_unknown = |cidr| !self.blocks.contains_key(cidr) && !self.unreadable_blocks.contains(cidr);
+        let may_be_unread = |cidr| self.has_unknown_blocks || self.unreadable_blocks.contains(cidr);
+        let is_unknown = |cidr| !self.blocks.contains_key(cidr) && !may_be_unread(cidr);
         for (cidr, node) in self.affinities.iter().filter(|(cidr, _)| is_unknown(cidr)) {
             let why = format!("node {node} has an affinity to the block, which does not exist");
             report(ProblemKind::AffinityWithoutBlock, cidr.to_string(), why);
         }
         // An unreadable block may have an address of any handle.
-        let is_unused = |handle: &&String| self.unreadable_blocks.is_empty() && !held.contains(sane_handle(handle));
+        let is_all_read = self.unreadable_blocks.is_empty() && !self.has_unknown_blocks;
+        let is_unused = |handle: &&String| is_all_read && !held.contains(sane_handle(handle));
         for handle in self.handles.iter().filter(is_unused) {
             report(ProblemKind::UnusedHandle, handle.clone(), "no address is allocated to the handle".to_owned());
         }
@@ -130,8 +137,12 @@ impl Addresses {
         problems
     }
 
-    /// Reports whether an endpoint, node or Service has to have an allocated address.
+    /// Reports whether an endpoint, node or Service has to have an allocated address. That of a
+    /// virtual machine is kept while the machine is off.
     fn must_have_user(&self, block: &Block, allocated: &Allocated<'_>) -> bool {
+        if !field(allocated.owner, &[VIRTUAL_MACHINE]).is_null() {
+            return false;
+        }
         let is_for_services = block.affinity().is_some_and(|owner| owner.starts_with("virtual:"));
         !allocated.handle.is_some_and(is_windows_handle) && (self.knows_services || !is_for_services)
     }

@@ -11,12 +11,13 @@ use serde_json::Value;
 use tortie_net::{Cidr, parse_address};
 use tortie_resources::stored::{ResourceKey, ResourceKind};
 
-use crate::ipam::{Block, PodAddresses, PodFacts, Pools, affinity_at, block_at, is_deleted};
+use crate::ipam::{Block, PodAddresses, PodFacts, Pools, affinity_at, assigned_addresses, block_at, is_deleted};
 use crate::json::field;
 
 pub use check::{Problem, ProblemKind};
 pub use usage::{Allocation, BorrowedAddress, PoolUsage, Usage};
 
+const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 const HANDLES: &str = "/calico/ipam/v2/handle/";
 /// State of an affinity whose block exists.
 const CONFIRMED: &str = "confirmed";
@@ -44,17 +45,21 @@ pub struct Addresses {
     /// Confirmed affinities: block and node.
     affinities: BTreeSet<(Cidr, String)>,
     handles: BTreeSet<String>,
-    /// Endpoints, nodes and Services that have an address.
+    /// Endpoints and nodes that have an address.
     users: BTreeMap<IpAddr, BTreeSet<String>>,
+    /// Addresses that something else may have: Services, and networks of other plugins.
+    in_other_use: BTreeSet<IpAddr>,
     /// Whether addresses of Services were taken.
     knows_services: bool,
     unreadable: Vec<Problem>,
     unreadable_blocks: BTreeSet<Cidr>,
+    /// Whether there are blocks whose networks are unknown.
+    has_unknown_blocks: bool,
 }
 
 impl Addresses {
     /// Prefixes of the paths of all entries that [`Addresses::take_text`] reads.
-    pub const PREFIXES: [&str; 3] = ["/calico/ipam/v2/assignment/", "/calico/ipam/v2/host/", HANDLES];
+    pub const PREFIXES: [&str; 3] = [BLOCKS, "/calico/ipam/v2/host/", HANDLES];
     /// Kinds of resources with networks, which [`Addresses::take_resource`] reads.
     pub const NETWORKS: [ResourceKind; 2] = [ResourceKind::IpPool, ResourceKind::IpReservation];
     /// Kinds of resources that have addresses, which [`Addresses::take_resource`] reads. Only
@@ -84,6 +89,7 @@ impl Addresses {
         {
             self.handles.insert(handle.to_owned());
         } else if !path.starts_with(HANDLES) {
+            self.has_unknown_blocks |= path.starts_with(BLOCKS);
             self.take_unreadable(path.to_owned(), "is not the path of an IPAM entry".to_owned());
         }
     }
@@ -116,10 +122,15 @@ impl Addresses {
         if *field(pod, &["spec", "hostNetwork"]) == true {
             return;
         }
-        if let PodAddresses::Known(addresses) = PodFacts::read(pod).addresses {
-            for address in addresses {
-                self.users.entry(address).or_default().insert(name_of("Pod", pod));
-            }
+        let known = match PodFacts::read(pod).addresses {
+            // It has ended.
+            PodAddresses::Known(known) if known.is_empty() => return,
+            PodAddresses::Known(known) => known,
+            PodAddresses::Unknown => Box::default(),
+        };
+        self.in_other_use.extend(known);
+        for address in assigned_addresses(pod) {
+            self.users.entry(address).or_default().insert(name_of("Pod", pod));
         }
     }
 
@@ -130,7 +141,7 @@ impl Addresses {
         for service in services {
             let ingress = field(service, &["status", "loadBalancer", "ingress"]).as_array();
             for entry in ingress.into_iter().flatten() {
-                self.take_user(&name_of("Service", service), field(entry, &["ip"]));
+                self.in_other_use.extend(address_of(field(entry, &["ip"])));
             }
         }
     }
@@ -141,12 +152,16 @@ impl Addresses {
     }
 
     fn take_user(&mut self, name: &str, address: &Value) {
-        let text = address.as_str().unwrap_or_default();
-        let address = parse_address(text).or_else(|| text.parse().ok().map(Cidr::address));
-        if let Some(address) = address {
+        if let Some(address) = address_of(address) {
             self.users.entry(address).or_default().insert(name.to_owned());
         }
     }
+}
+
+/// Returns the address of a text, with or without the length of its prefix.
+fn address_of(text: &Value) -> Option<IpAddr> {
+    let text = text.as_str().unwrap_or_default();
+    parse_address(text).or_else(|| text.parse().ok().map(Cidr::address))
 }
 
 fn name_of(kind: &str, object: &Value) -> String {

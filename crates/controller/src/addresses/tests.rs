@@ -44,7 +44,7 @@ fn problems(addresses: &Addresses) -> Vec<String> {
 #[test]
 fn each_inconsistency_is_found() {
     type Edit = fn(&mut Addresses);
-    let cases: [(Edit, &[&str]); 15] = [
+    let cases: [(Edit, &[&str]); 16] = [
         (|_| {}, &[]),
         (
             |addresses| drop(addresses.users.remove(&"10.0.0.0".parse().expect("an address"))),
@@ -109,6 +109,15 @@ fn each_inconsistency_is_found() {
         ),
         (
             |addresses| {
+                addresses.take_text(&format!("{BLOCK}nonsense"), "{}");
+                addresses.take_text("/calico/ipam/v2/host/n2/ipv4/block/10.0.0.64-30", r#"{"state": "confirmed"}"#);
+                addresses.take_text(&format!("{HANDLES}old"), "{}");
+                take_endpoint(addresses, "db", "10.0.0.65");
+            },
+            &["/calico/ipam/v2/assignment/ipv4/block/nonsense: is not the path of an IPAM entry [unreadable]"],
+        ),
+        (
+            |addresses| {
                 addresses
                     .take_text(&format!("{BLOCK}10.0.0.4-31"), &of_web("10.0.0.4/31", Some("virtual:load-balancer")));
             },
@@ -149,7 +158,20 @@ fn pods_and_services_have_addresses() {
         "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}, {"hostname": "x"}]}}});
     addresses.take_services([&service]);
     assert_eq!(problems(&addresses), Vec::<String>::new());
-    assert_eq!(addresses.users.len(), 2);
+    assert_eq!(addresses.users.len(), 1);
+    // Addresses of other load balancers and of other networks are not Calico's.
+    addresses.take_services([&json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.7"}]}}})]);
+    let mut further = pod("multus", "10.0.0.9");
+    further["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network-status": r#"[{"ips": ["192.168.5.10"]}]"#});
+    addresses.take_pod(&further);
+    let unallocated = "10.0.0.9: Pod/shop/multus has it, and it is not allocated [unallocated-address]";
+    assert_eq!(problems(&addresses), [unallocated]);
+    // The kubelet has not reported the address yet.
+    addresses.users.clear();
+    addresses.take_pod(&json!({"metadata": {"namespace": "shop", "name": "web",
+        "annotations": {"cni.projectcalico.org/podIPs": "10.0.0.0/32"}}}));
+    addresses.in_other_use.remove(&"10.0.0.0".parse().expect("an address"));
+    assert_eq!(problems(&addresses), Vec::<String>::new());
     addresses.take_pod(&pod("other", "10.0.0.0"));
     assert_eq!(problems(&addresses), ["10.0.0.0: several have it: Pod/shop/other, Pod/shop/web [shared-address]"]);
 }
@@ -162,6 +184,7 @@ fn an_address_that_moves_with_its_virtual_machine_is_not_shared() {
         "alternateOwnerAttrs": {"pod": "b"}}]);
     let block = json!({"cidr": "10.0.0.0/31", "allocations": [null, 0], "unallocated": [0], "attributes": attributes});
     addresses.take_text(&format!("{BLOCK}10.0.0.0-31"), &block.to_string());
+    assert_eq!(problems(&addresses), Vec::<String>::new(), "the machine is off");
     take_endpoint(&mut addresses, "a", "10.0.0.1");
     take_endpoint(&mut addresses, "b", "10.0.0.1");
     assert_eq!(problems(&addresses), Vec::<String>::new());

@@ -19,6 +19,6 @@ pub(crate) use collector::{BlockDecision, Collector, NodeState, Touched, View};
 pub(crate) use leak::{Counts, PodName, Settled};
 pub use metrics::{MetricFamily, MetricKind, metric_families};
 pub(crate) use metrics::{Reclaimed, families};
-pub(crate) use pods::{PodAddresses, PodFacts};
+pub(crate) use pods::{PodAddresses, PodFacts, assigned_addresses};
 pub(crate) use pools::{NO_POOL, Pools, size};
 pub(crate) use release::ReleaseTask;

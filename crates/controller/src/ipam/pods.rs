@@ -1,5 +1,6 @@
 //! Pod fields that address garbage collection uses.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -72,6 +73,21 @@ fn addresses(pod: &Value) -> PodAddresses {
     let all = listed.chain(annotated).chain(further);
     let all: Option<Box<[IpAddr]>> = all.map(|text| text.parse::<Cidr>().ok().map(Cidr::address)).collect();
     all.map_or(PodAddresses::Unknown, PodAddresses::Known)
+}
+
+/// Returns the addresses of Calico's interface of a pod: those that the kubelet has reported, or
+/// else those that the plugin has noted.
+pub(crate) fn assigned_addresses(pod: &Value) -> Vec<IpAddr> {
+    let listed = field(pod, &["status", "podIPs"]).as_array().into_iter().flatten();
+    let reported = listed.map(|entry| field(entry, &["ip"])).chain([field(pod, &["status", "podIP"])]);
+    let noted = [POD_IPS, POD_IP].map(|name| field(pod, &["metadata", "annotations", name]));
+    let address = |text: &str| text.trim().parse::<Cidr>().ok().map(Cidr::address);
+    let of = |values: Vec<&Value>| -> BTreeSet<IpAddr> {
+        values.into_iter().filter_map(Value::as_str).flat_map(|text| text.split(',')).filter_map(address).collect()
+    };
+    let reported = of(reported.collect());
+    let found = if reported.is_empty() { of(noted.into()) } else { reported };
+    found.into_iter().collect()
 }
 
 #[cfg(test)]

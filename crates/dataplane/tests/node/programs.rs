@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tortie_dataplane::fake::{FakeKernel, Writes};
-use tortie_dataplane::{Dataplane, DataplaneConfig, EndpointStatus};
+use tortie_dataplane::{Dataplane, DataplaneConfig, DataplaneProblem, EndpointStatus};
 use tortie_iptables::{Backend, Table};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{Family, IpPool, QosControls, WorkloadExtras};
@@ -441,6 +441,9 @@ fn a_limit_that_the_kernel_refuses_is_named_and_packets_pass() {
     dataplane.on_update(workload("w", limited, &["a"]));
     let report = apply_until_in_sync(&mut dataplane, &mut kernel);
     assert!(report.enforced() && report.problems.len() == 2, "{:?}", report.problems);
+    assert!(report.problems.iter().all(DataplaneProblem::is_of_chains), "{:?}", report.problems);
+    // Policy is in force, though the chain of its interface is not.
+    assert!(!report.statuses.iter().any(|change| format!("{change:?}").contains("Error")), "{:?}", report.statuses);
     assert!(texts(&report.problems).iter().all(|text| text.contains("default/w")), "{:?}", texts(&report.problems));
     let table = dump(&kernel, Family::V4);
     assert!(table.iter().any(|line| line.starts_with("add chain ip calico filter-cali-tw-cali1")), "{table:#?}");

@@ -107,15 +107,17 @@ fn unclear(api: CalicoApi) -> ApiError {
 }
 
 impl Client {
-    /// Queries the server for the API of Calico's kinds, after the current one. `None`: there is no
-    /// current one, and the server has none, or has not read all definitions yet.
+    /// Queries the server for the API of Calico's kinds, after the current one, which stays until
+    /// another one is confirmed. `None`: there is no current one, and the server has none, or has
+    /// not read all definitions yet.
     ///
     /// # Errors
     /// [`ApiError::UnclearApi`] if a missing right leaves it open; any other [`ApiError`].
     pub fn served_calico_api(&self, current: Option<CalicoApi>) -> Result<Option<CalicoApi>, ApiError> {
         Ok(match discover(self)? {
             served @ (Served::By(_) | Served::Undecided) => served.api(current),
-            Served::Unconfirmed(_) | Served::Absent | Served::Unsettled => current,
+            Served::Unconfirmed(api) => current.or(Some(api)),
+            Served::Absent | Served::Unsettled => current,
         })
     }
 }

@@ -284,8 +284,15 @@ impl ResourceStore for KubernetesStore {
     }
 
     fn watch(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Box<dyn ResourceWatch>, StoreError> {
-        let api = if kind == ResourceKind::Node { ApiResource::NODES } else { self.api(kind)? };
-        let store = self.clone();
+        let is_node = kind == ResourceKind::Node;
+        let api = if is_node { ApiResource::NODES } else { self.api(kind)? };
+        // The API is that of the watched objects, even if another one follows it.
+        let calico = match self.calico() {
+            Ok(api) => CalicoChoice::Given(Arc::new(OnceLock::from(api))),
+            Err(_) if kind.is_of_kubernetes() || is_node => self.calico.clone(),
+            Err(error) => return Err(error),
+        };
+        let store = Self { client: self.client.clone(), calico };
         let read = move |object| {
             let key = key_of_object(kind, &object)?;
             let resource = store.listed(&key, object);

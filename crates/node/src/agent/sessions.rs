@@ -149,6 +149,7 @@ impl Sessions {
         let Some(flows) = threads::retry_until_started(&inputs.stop, "flow collector", start_flows) else {
             return Ok(SessionEnd::Stopped);
         };
+        setup::refuse_beside_felix(config)?;
         let programs = setup::programs(config, &settings, Some(log))?;
         let companions = Companions {
             machine: Some(machine.asking_for_bird(self.resolved.depends_on_bird)),

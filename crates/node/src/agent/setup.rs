@@ -16,6 +16,9 @@ use tortie_rules::{PolicyBackend, WorkloadDispatch};
 use super::{AgentError, MachineOptions};
 use crate::machine::{Machine, MtuFile};
 
+const CHAINS_STAY: &str = "the chains that Tortie or Felix left in iptables still filter, because iptables cannot be \
+                           used to remove them; install it once, or flush them";
+
 fn unsupported(parameter: &'static str, why: impl Into<String>) -> AgentError {
     AgentError::Unsupported { parameter, why: why.into() }
 }
@@ -59,10 +62,14 @@ pub(super) fn dataplane(
     };
     let has_nftables = || Nftables::open(config.netlink_timeout).and_then(|mut kernel| kernel.generation()).is_ok();
     let has_replacement = !nftables && detected.is_none() && has_nftables();
-    if has_replacement {
-        settings.ip_sets.installed &= left_in_iptables(&settings.families, TimeLimits::default().probe).sets;
+    let mut left_behind = None;
+    if may_be_in_iptables && detected.is_none() {
+        let left = left_in_iptables(&settings.families, TimeLimits::default().probe);
+        left_behind = left.chains.then(|| CHAINS_STAY.to_owned());
+        settings.ip_sets.installed &= left.sets || !has_replacement;
     }
     let (iptables, drawback) = detected.map(|detected| use_iptables(detected, by, &mut settings)).unzip();
+    let drawback = drawback.flatten().or(left_behind);
     settings::set_mtus(&mut settings, machine.mtus());
     if settings.wireguard.table.is_none() && (config.wireguard_enabled || config.wireguard_enabled_v6) {
         tracing::error!("RouteTableRanges has no table that WireGuard could take; nothing is encrypted");
@@ -80,7 +87,7 @@ pub(super) fn dataplane(
     if options.workloads == WorkloadDispatch::Address {
         identify_workloads_by_address(by, machine.facts().has_ipvs, &mut settings)?;
     }
-    Ok(DataplaneSetup { settings, iptables, drawback: drawback.flatten(), machine })
+    Ok(DataplaneSetup { settings, iptables, drawback, machine })
 }
 
 #[derive(Clone, Copy)]
@@ -185,6 +192,12 @@ fn enable_tables(config: &Config, settings: &mut DataplaneConfig) {
     }
 }
 
+/// Fails if Felix runs where eBPF programs are to enforce policy. A driver's parent is a Felix.
+pub(super) fn refuse_beside_felix(config: &Config) -> Result<(), AgentError> {
+    let why = config.bpf_enabled.then(|| felix_at_work(&config.health_host, config.health_port)).flatten();
+    why.map_or(Ok(()), |why| Err(unsupported("BPFEnabled", why)))
+}
+
 /// eBPF programs that enforce policy, if that is configured. With `log` they log decisions.
 pub(super) fn programs(
     config: &Config,
@@ -197,9 +210,6 @@ pub(super) fn programs(
     if !config.bpf_policy_only {
         let why = "Tortie does not replace kube-proxy: with BPFEnabled, eBPF programs enforce policy beside kube-proxy";
         return Err(unsupported("BPFPolicyOnly=false", why));
-    }
-    if let Some(why) = felix_at_work(&config.health_host, config.health_port) {
-        return Err(unsupported("BPFEnabled", why));
     }
     let (hooks, node) = settings::programs(&settings.rules, config);
     let attachment = match config.bpf_hook_attachment {

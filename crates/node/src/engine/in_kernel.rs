@@ -199,10 +199,14 @@ impl<K: Kernel> InKernel<K> {
             self.take_over();
         }
         self.count_problems();
+        let by_programs = self.by == EnforcedBy::Programs;
+        let mut degraded = report.problems.iter().filter(|problem| problem.is_degraded());
         if let Some(cutter) = &mut self.companions.cutter {
-            cutter.in_force(report.enforced() && !report.problems.iter().any(DataplaneProblem::is_degraded));
+            let is_of_policy = |problem: &DataplaneProblem| !(by_programs && problem.is_of_chains());
+            cutter.in_force(report.enforced() && !degraded.clone().any(is_of_policy));
         }
-        let degraded = report.problems.iter().find(|problem| problem.is_degraded());
+        // A tenant can cause a limit that the kernel refuses.
+        let degraded = degraded.find(|problem| !(by_programs && matches!(problem, DataplaneProblem::Chain { .. })));
         self.outcome.degraded = degraded.map(|problem| with_causes(problem));
         self.health.report(Reporter::Dataplane, self.condition());
         report.enforced()

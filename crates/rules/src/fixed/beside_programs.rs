@@ -4,6 +4,7 @@ use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Side, Table, kernel_chain};
 
 use super::Hook;
+use super::protocol::ICMPV6;
 use crate::config::{AllowAction, EndpointToHostAction};
 use crate::names::chain;
 use crate::renderer::Renderer;
@@ -25,7 +26,13 @@ impl Renderer {
                 forward.extend(self.limits_of_workloads(Side::Destination));
                 forward.push(Rule::new(Action::Jump(chain::CIDR_BLOCK)));
                 let mut input = self.tunnel_input(family);
-                input.extend(self.limits_of_workloads(Side::Source));
+                // Neighbour discovery must not end at the limit of other packets.
+                let without_discovery = |packets: Matches| match family {
+                    Family::V4 => packets,
+                    Family::V6 => packets.not_protocol(ICMPV6),
+                };
+                let to_host = self.packets_of_workloads(Side::Source).map(without_discovery);
+                input.extend(to_host.map(|packets| Rule::when(packets, Action::Jump(chain::FROM_WORKLOAD))));
                 if self.config().accepts_beside_programs {
                     if self.config().filter_allow == AllowAction::Accept {
                         forward.extend(self.accept_of_workloads(Side::Source));

@@ -202,6 +202,9 @@ fn limits_beside_programs_apply_to_their_workload_before_packets_are_accepted() 
     assert!(known.ends_with("--jump RETURN") && limit.contains("--connlimit-above 5"), "{known} {limit}");
     assert_eq!(chains.len(), 5);
 
+    let fixed = renderer.fixed_chains(Table::Filter, Family::V6);
+    let to_host = lines(&fixed, "cali-INPUT").join("\n");
+    assert!(to_host.contains("! -p 58 --jump cali-from-wl-dispatch"), "{to_host}");
     let fixed = renderer.fixed_chains(Table::Filter, Family::V4);
     for (chain, dispatch) in [("cali-FORWARD", 2), ("cali-INPUT", 1)] {
         let text = lines(&fixed, chain).join("\n");

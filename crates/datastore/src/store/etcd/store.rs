@@ -303,7 +303,7 @@ impl ResourceStore for EtcdStore {
     fn watch(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Box<dyn ResourceWatch>, StoreError> {
         let feed = EtcdFeed::new(self.config.clone(), vec![stored::prefix_of(kind, namespace)]);
         let feed = feed.map_err(|error| StoreError::Unavailable(Cause::new(Arc::new(error))))?;
-        Ok(Box::new(EtcdWatch::new(feed)))
+        Ok(Box::new(EtcdWatch::new(feed, self.config.endpoints.len())))
     }
 
     /// Returns true: roles of etcd distinguish only reading and writing of keys, so a client that

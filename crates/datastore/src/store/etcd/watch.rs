@@ -12,15 +12,20 @@ use crate::store::{Known, ResourceWatch, StoredResource, StoredText, WatchEvent}
 pub(super) struct EtcdWatch {
     feed: EtcdFeed,
     known: Known,
+    endpoints: usize,
+    /// Consecutive failures. Each attempt is at the next endpoint.
+    failures: usize,
 }
 
 impl EtcdWatch {
-    pub(super) fn new(feed: EtcdFeed) -> Self {
-        Self { feed, known: Known::default() }
+    pub(super) fn new(feed: EtcdFeed, endpoints: usize) -> Self {
+        Self { feed, known: Known::default(), endpoints, failures: 0 }
     }
 
     fn take(&mut self, event: EtcdEvent) {
+        self.failures = if matches!(event, EtcdEvent::Unavailable(_)) { self.failures + 1 } else { 0 };
         match event {
+            EtcdEvent::Unavailable(_) if self.failures < self.endpoints => {}
             EtcdEvent::ListBegins => self.known.list_begins(),
             EtcdEvent::Listed(text) | EtcdEvent::Changed(text) => self.take_text(text),
             EtcdEvent::ListEnds(_) => self.known.list_ends(),
