@@ -170,8 +170,8 @@ fn identify_workloads_by_address(
 ) -> Result<(), AgentError> {
     let others =
         [("BPFEnabled", "eBPF programs identify", by.programs), ("NFTablesMode", "nftables identifies", by.nftables)];
-    if let Some((parameter, what, _)) = others.iter().find(|(.., is_used)| *is_used) {
-        let why = format!("{what} workloads by interface name, not as --workloads requests");
+    if let Some((parameter, identifies, _)) = others.iter().find(|(.., is_used)| *is_used) {
+        let why = format!("{identifies} workloads by interface name, not as --workloads requests");
         return Err(unsupported(parameter, why));
     }
     settings::by_address(settings);
