@@ -7,10 +7,12 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
+use crate::metadata::metadata;
 use crate::needs;
+use crate::programs::OF_TESTS;
 use crate::shell::{self, built, cargo, output, root};
 
-const MANIFEST: &str = "--manifest-path=fuzz/Cargo.toml";
+const PACKAGE: &str = "tortie-fuzz";
 
 /// Compiler flags with which the stable compiler reports covered code and compared values to the
 /// fuzzer.
@@ -100,11 +102,12 @@ fn parse(args: &[String]) -> Result<(f64, Vec<String>), String> {
 
 /// Returns the names of all targets.
 fn targets() -> Result<Vec<String>, String> {
-    let metadata = output(&mut cargo(&["metadata", MANIFEST, "--locked", "--no-deps", "--format-version=1"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata).map_err(|error| error.to_string())?;
-    let targets = metadata["packages"][0]["targets"].as_array();
-    let targets: Vec<String> =
-        targets.into_iter().flatten().filter_map(|target| target["name"].as_str().map(str::to_owned)).collect();
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array();
+    let package = packages.into_iter().flatten().find(|package| package["name"] == PACKAGE);
+    let targets = package.and_then(|package| package["targets"].as_array()).into_iter().flatten();
+    let programs = targets.filter(|target| target["kind"][0] == "bin");
+    let targets: Vec<String> = programs.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect();
     if targets.is_empty() { Err("fuzz/Cargo.toml names no target".into()) } else { Ok(targets) }
 }
 
@@ -113,7 +116,8 @@ fn build_with_coverage() -> Result<BTreeMap<String, PathBuf>, String> {
     let version = output(&mut shell::command("rustc", &["-vV"]))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc did not print its host")?;
     // With an explicit target, programs that run in the compiler are built without these flags.
-    let mut build = cargo(&["build", MANIFEST, "--locked", "--bins", "--release", "--target", host]);
+    let mut build = cargo(&["build", "--package", PACKAGE, "--locked", "--bins", "--release", "--target", host]);
+    build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
     built(build.env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\x1f")))
 }
 
@@ -182,7 +186,8 @@ pub(crate) fn smoke(args: &[String]) -> Result<(), String> {
     needs::to_fuzz()?;
     let seconds = args.first().map_or("5", String::as_str);
     shell::require_room(&root(), SMOKE_ROOM)?;
-    let programs = built(&mut cargo(&["build", MANIFEST, "--locked", "--bins"]))?;
+    // With the features of tests, whose build contains most of the code.
+    let programs = built(cargo(&["test", "--no-run", "--test", "targets"]).args(OF_TESTS))?;
     let targets = targets()?;
     println!("{} targets, {seconds} s each", targets.len());
     in_parallel(&targets, &programs, |target, program| {

@@ -75,11 +75,11 @@ cargo xtask COMMAND
                       language, or the number of places of each rule
   deny                check dependencies against deny.toml: licences, duplicates, sources, permitted users
   features            check that each crate compiles with each of its features alone
-  publish-check [--oldest]
+  publish-check [--oldest|--rotate]
                       check that the packages to be published compile from their contents; --oldest: with the oldest
-                      supported compiler, which is installed
+                      supported compiler, which is installed; --rotate: for every second commit only
   oldest [--rotate]   check that each crate alone, with its default features, compiles with that compiler, without a warning;
-                      --rotate: a fifth of the crates, another for each commit
+                      --rotate: a fifth of the crates, for the commits that publish-check --rotate leaves out
   fuzz [--minutes N] [TARGET…]
                       fuzz all targets, or those named, guided by coverage, for N minutes (10) in total; inputs that reach
                       different code become the corpus in fuzz/corpus

@@ -115,6 +115,7 @@ pub(crate) fn to_try_kernels() -> Result<(), String> {
 /// Installs missing requirements of tests.
 pub(crate) fn to_test() -> Result<(), String> {
     to_run()?;
+    to_fuzz()?;
     install(SERVERS)?;
     install(FAULT_TOOLS)?;
     install(PACKERS)?;

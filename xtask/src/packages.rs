@@ -13,7 +13,8 @@ use crate::shell::{command, output, root};
 const FIRST_LINES: usize = 16;
 
 /// Packages that are not published.
-const UNPUBLISHED: [&str; 5] = ["tortie-benches", "tortie-faults", "tortie-lab", "tortie-testkit", "xtask"];
+const UNPUBLISHED: [&str; 6] =
+    ["tortie-benches", "tortie-faults", "tortie-fuzz", "tortie-lab", "tortie-testkit", "xtask"];
 
 /// Checks all packages in the output of `cargo metadata`.
 pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), String> {

@@ -26,7 +26,7 @@ use measures::{Finding, Phrases};
 use rules::{COMMIT, EXCEPTIONS, Exception, HELP, Limit, RULES, Rule};
 
 /// Folders without prose of this repository, from its root.
-const SKIPPED: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "fuzz/target", "target", "testdata", "xtask/public-api"];
+const SKIPPED: &[&str] = &["fuzz/artifacts", "fuzz/corpus", "target", "testdata", "xtask/public-api"];
 
 /// Folders with settings or scripts whose names begin with a dot.
 const SETTINGS: &[&str] = &[".cargo", ".ci", ".config"];

@@ -1,5 +1,6 @@
 //! Rotating parts of conformance cases and faults for the test of a change: ten changes cover each
-//! case and each fault once, and forty changes each case in each configuration.
+//! fault once and each case twice, twenty changes each case in the configurations of [`OFTEN`], and
+//! eighty in each configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,10 +9,11 @@ use std::thread;
 use crate::programs::Programs;
 use crate::shell::{output, root};
 
-/// Configurations of the conformance cases; a change is tested with a tenth of the cases of each.
+/// Configurations of the conformance cases; a change is tested with a twentieth of the cases of
+/// each.
 const OFTEN: [&str; 4] =
     ["--backend nft", "--backend legacy", "--family dual --backend nftables", "--family dual --backend ebpf"];
-/// Configurations of which a change is tested with a fortieth.
+/// Configurations of which every second one is tested with a fortieth of the cases.
 const SELDOM: [&str; 17] = [
     "--family dual --backend nft",
     "--family 4 --backend nftables",
@@ -50,14 +52,24 @@ pub(crate) fn run(programs: &Programs) -> Result<(), String> {
 }
 
 fn run_cases(programs: &Programs, change: usize) -> Result<(), String> {
-    for (configurations, parts) in [(&OFTEN[..], 10), (&SELDOM[..], 40)] {
-        for (index, configuration) in configurations.iter().enumerate() {
-            // Configurations begin at different cases, so that one change covers many of them.
-            let shard = format!("--shard {}/{parts}", (change + 3 * index) % parts);
-            programs.run_with_agent("conformance", shard.split(' ').chain(configuration.split(' ')))?;
-        }
+    for (configuration, shard) in shards(change) {
+        let shard = format!("--shard {shard}");
+        programs.run_with_agent("conformance", shard.split(' ').chain(configuration.split(' ')))?;
     }
     Ok(())
+}
+
+/// Returns the configurations for a change, each with its part of the cases.
+fn shards(change: usize) -> Vec<(&'static str, String)> {
+    let often = OFTEN.iter().enumerate().map(|(index, configuration)| {
+        // For ten changes, half of the configurations take the even parts, the others the odd ones.
+        let odd = (index + change / 10) % 2;
+        (*configuration, format!("{}/20", 2 * (change % 10) + odd))
+    });
+    let seldom = SELDOM.iter().enumerate().filter(|(index, _)| (index + change).is_multiple_of(2));
+    // Configurations begin at different cases, so that one change covers many of them.
+    let seldom = seldom.map(|(index, configuration)| (*configuration, format!("{}/40", (change / 2 + 3 * index) % 40)));
+    often.chain(seldom).collect()
 }
 
 /// Runs all cases and faults, which takes hours.
@@ -100,7 +112,27 @@ fn number_in(folder: &Path) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Returns the shards of a configuration that the changes run.
+    fn covered(configuration: &str, changes: std::ops::Range<usize>) -> BTreeSet<String> {
+        let runs = changes.flat_map(shards).filter(|(run, _)| *run == configuration);
+        runs.map(|(_, shard)| shard).collect()
+    }
+
+    #[test]
+    fn ten_changes_cover_all_cases_twice_and_eighty_all_configurations() {
+        for first in [0, 7, 1262] {
+            for halves in [[0, 1], [2, 3]] {
+                let of_ten = halves.iter().flat_map(|index| covered(OFTEN[*index], first..first + 10));
+                assert_eq!(of_ten.collect::<BTreeSet<_>>().len(), 20, "from change {first}");
+            }
+            assert!(OFTEN.iter().all(|configuration| covered(configuration, first..first + 20).len() == 20));
+            assert!(SELDOM.iter().all(|configuration| covered(configuration, first..first + 80).len() == 40));
+        }
+    }
 
     #[test]
     fn a_repository_that_git_rejects_is_an_error() {

@@ -176,7 +176,7 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
                     wrong.push(format!("{short} must not depend on {other}"));
                 }
             }
-            None if matches!(short, "lab" | "testkit" | "benches") => {}
+            None if matches!(short, "lab" | "testkit" | "benches" | "fuzz") => {}
             None => wrong.push(format!("{short} is not in the table of allowed dependencies")),
         }
     }

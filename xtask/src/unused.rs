@@ -24,7 +24,7 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
         let folder = manifest.parent().unwrap_or(manifest);
         let targets = package["targets"].as_array().into_iter().flatten();
         let roots: Vec<PathBuf> = targets.filter_map(|target| target["src_path"].as_str().map(PathBuf::from)).collect();
-        let built = code(&[folder.join("src"), folder.join("build.rs")])?;
+        let built = code(&["src", "build.rs", "fuzz_targets", "checks"].map(|part| folder.join(part)))?;
         let tested = code(&[&roots[..], &["tests", "benches", "README.md"].map(|part| folder.join(part))].concat())?;
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let dependency_name = dependency["name"].as_str().unwrap_or_default();

@@ -298,16 +298,16 @@ impl Node {
 
     /// Returns all tables and sets, without counters and other values that change by themselves.
     pub(crate) fn kernel_state(&self) -> String {
-        let mut state = String::new();
-        for family in ["iptables", "ip6tables"] {
-            for table in ["raw", "mangle", "nat", "filter"] {
-                state += &self.shell(&format!("{family}-{}-save -t {table}", self.backend));
-            }
-        }
+        let backend = self.backend;
+        let state = self.shell(&format!(
+            "for table in raw mangle nat filter; do iptables-{backend}-save -t $table; done\n\
+             for table in raw mangle nat filter; do ip6tables-{backend}-save -t $table; done\n\
+             echo SETS; ipset save"
+        ));
+        let (rules, sets) = state.split_once("SETS\n").unwrap();
         let rules =
-            state.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
+            rules.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
         // Sets are listed in the order of their creation, which does not matter.
-        let sets = self.shell("ipset save");
         let mut sets: Vec<&str> = sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line)).collect();
         sets.sort_unstable();
         rules.chain(sets).collect::<Vec<_>>().join("\n")
@@ -316,12 +316,14 @@ impl Node {
     pub(crate) fn until(&self, condition: &str, done: impl Fn(&str) -> bool) {
         let patience = Instant::now() + PATIENCE;
         loop {
+            let began = Instant::now();
             let state = self.kernel_state();
             if done(&state) {
                 return;
             }
             assert!(Instant::now() < patience, "waiting until {condition}\n{state}\n{}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
+            // Reading the state starts nine programs, which delay other tests.
+            std::thread::sleep(began.elapsed().max(Duration::from_millis(20)));
         }
     }
 
