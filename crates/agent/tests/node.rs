@@ -73,8 +73,10 @@ tortie_lab::kernel_test! {
             assert!(before.contains("cali-pi-"), "{before}");
             node.stop(Signal::TERM);
             assert_eq!(node.kernel_state(), before, "stopping must leave everything in force");
+            let generation = node.ruleset_generation();
             node.start();
             assert_eq!(node.kernel_state(), before);
+            assert_eq!(node.ruleset_generation(), generation, "{backend}: a transaction of a restart, or a probe");
             for counter in ["felix_iptables_restore_calls", "felix_ipset_lines_executed"] {
                 assert_eq!(node.metric(counter), 0.0, "{backend}: {counter} after a restart");
             }

@@ -10,9 +10,11 @@ mod mapping;
 mod object;
 mod program;
 mod ring;
+mod xtables;
 
 pub use hook::NetfilterPosition;
 pub use link::{NetfilterLink, NetfilterLinkInfo};
 pub use map::{ArrayMap, MapInfo, PerCpuArrayMap, PrefixMap};
 pub use program::{Program, ProgramInfo, TestRun};
 pub use ring::RingBuffer;
+pub use xtables::XtablesTable;

@@ -41,7 +41,7 @@ struct Round<Step> {
     /// Index of a table or set, the step that takes the outcome, and index of a command.
     steps: Vec<(usize, Step, usize)>,
     commands: Vec<Command>,
-    /// Earliest time at which a table or set has more to do.
+    /// Earliest time at which a table or set has more to do; 0 if one has more to do already.
     wake: Option<Duration>,
 }
 
@@ -83,7 +83,11 @@ pub(crate) fn tables(
         let now = kernel.now();
         let generation = if uses_nftables { kernel.ruleset_generation() } else { None };
         let foreign = generation.map(|generation| commits.foreign(generation));
-        let mut round = plan_tables(&mut tables, &mut ends, now, foreign, may_share);
+        let (mut round, saves) = plan_tables(&mut tables, &mut ends, now, foreign);
+        let saves = read_legacy(kernel, &mut tables, saves, &mut round);
+        for (index, command, is_shared) in shared(saves, may_share, &mut round.commands) {
+            round.steps.push((index, TableStep::Save { is_shared }, command));
+        }
         let Some(outcomes) = round.run(kernel, now) else { break };
         let now = kernel.now();
         for (index, step, command) in round.steps {
@@ -102,24 +106,26 @@ pub(crate) fn tables(
     ends.into_iter().map(|end| end.unwrap_or(TableOutcome::Done { recheck_after: None })).collect()
 }
 
-/// Returns the next command of each table that has not ended. Tables are listed together if they
-/// `may_share` a listing.
+/// A table that is to be listed by a command.
+struct Save {
+    index: usize,
+    command: Command,
+    backend: Backend,
+}
+
+/// Returns the next command of each table that has not ended, listings apart.
 fn plan_tables(
     tables: &mut [&mut Reconciler],
     ends: &mut [Option<TableOutcome>],
     now: Duration,
     foreign: Option<ForeignCommits>,
-    may_share: bool,
-) -> Round<TableStep> {
+) -> (Round<TableStep>, Vec<Save>) {
     let mut round = Round::new();
     let mut saves = Vec::new();
     for (index, (table, end)) in tables.iter_mut().zip(ends).enumerate().filter(|(_, (_, end))| end.is_none()) {
         table.set_foreign_commits(foreign.filter(|_| table.config().backend == Backend::Nft));
         match table.plan(now) {
-            TablePlan::Save(command) => {
-                let is_nft = table.config().backend == Backend::Nft;
-                saves.push((index, command, is_nft && may_share));
-            }
+            TablePlan::Save(command) => saves.push(Save { index, command, backend: table.config().backend }),
             TablePlan::Restore(command) => {
                 let transactions = CommitCounter::transactions(&command.input);
                 round.steps.push((index, TableStep::Restore { transactions }, round.commands.len()));
@@ -130,10 +136,35 @@ fn plan_tables(
             TablePlan::Failed(error) => *end = Some(TableOutcome::Failed(error)),
         }
     }
-    for (index, command, is_shared) in shared(saves, &mut round.commands) {
-        round.steps.push((index, TableStep::Save { is_shared }, command));
+    (round, saves)
+}
+
+/// Reads tables of legacy iptables without a program where that suffices. Returns the others.
+fn read_legacy(
+    kernel: &mut dyn Netfilter,
+    tables: &mut [&mut Reconciler],
+    saves: Vec<Save>,
+    round: &mut Round<TableStep>,
+) -> Vec<Save> {
+    let reads_entries = |save: &Save| tables.get(save.index).is_some_and(|table| table.reads_entries());
+    let (readable, mut others): (Vec<Save>, Vec<Save>) = saves.into_iter().partition(reads_entries);
+    if readable.is_empty() {
+        return others;
     }
-    round
+    let wanted = readable.iter().filter_map(|save| tables.get(save.index)).map(|table| table.config());
+    let wanted: Vec<_> = wanted.map(|config| (config.family, config.table)).collect();
+    let mut read = kernel.read_legacy(&wanted).into_iter();
+    let now = kernel.now();
+    for save in readable {
+        match (read.next().flatten(), tables.get_mut(save.index)) {
+            (Some(snapshot), Some(table)) => {
+                table.on_saved(now, Ok(snapshot));
+                round.wait(Duration::ZERO);
+            }
+            _ => others.push(save),
+        }
+    }
+    others
 }
 
 /// Passes a table its listing. Returns whether tables may go on sharing listings.
@@ -221,24 +252,27 @@ fn command_error(status: &CommandStatus, stderr: &str, stdout: &[u8]) -> Command
 }
 
 /// Merges listings. `iptables-nft-save` fetches the whole ruleset even for a single table. If
-/// several tables of an IP version have to be read, one listing serves them all. Returns for each
-/// save its table, its position among `commands`, and whether others share it.
-fn shared(saves: Vec<(usize, Command, bool)>, commands: &mut Vec<Command>) -> Vec<(usize, usize, bool)> {
+/// several tables of an IP version have to be read, one listing serves them all if they
+/// `may_share` it. Returns for each save its table, its position among `commands`, and whether
+/// others share it.
+fn shared(saves: Vec<Save>, may_share: bool, commands: &mut Vec<Command>) -> Vec<(usize, usize, bool)> {
     let mut places = Vec::new();
     let mut listings: BTreeMap<String, usize> = BTreeMap::new();
+    let may_share = |save: &Save| may_share && save.backend == Backend::Nft;
     let programs: Vec<String> =
-        saves.iter().filter(|(_, _, may_share)| *may_share).map(|(_, command, _)| command.program.clone()).collect();
-    for (index, command, may_share) in saves {
-        if !may_share || programs.iter().filter(|program| **program == command.program).count() < 2 {
-            places.push((index, commands.len(), false));
-            commands.push(command);
+        saves.iter().filter(|save| may_share(save)).map(|save| save.command.program.clone()).collect();
+    for save in saves {
+        let with_others = programs.iter().filter(|program| **program == save.command.program).count() > 1;
+        if !may_share(&save) || !with_others {
+            places.push((save.index, commands.len(), false));
+            commands.push(save.command);
             continue;
         }
-        let place = *listings.entry(command.program.clone()).or_insert_with(|| {
-            commands.push(Command { args: Vec::new(), ..command });
+        let place = *listings.entry(save.command.program.clone()).or_insert_with(|| {
+            commands.push(Command { args: Vec::new(), ..save.command });
             commands.len() - 1
         });
-        places.push((index, place, true));
+        places.push((save.index, place, true));
     }
     places
 }

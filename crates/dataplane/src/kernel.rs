@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use tortie_iptables::{Table, TableSnapshot};
 use tortie_model::{Cidr, Family, InterfaceName};
 use tortie_netfilter::{Command, Outcome};
 use tortie_nftables::wire::Snapshot;
@@ -151,6 +152,12 @@ pub trait Netfilter: Clock {
     /// Runs all commands, concurrently if possible, and returns their outcomes in the same order. A
     /// missing outcome counts as a program that could not be run.
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome>;
+
+    /// Reads tables of legacy iptables without running a program. Each is `None` if only
+    /// `iptables-save` can read it; [`run`](Self::run) then runs that.
+    fn read_legacy(&mut self, tables: &[(Family, Table)]) -> Vec<Option<TableSnapshot>> {
+        tables.iter().map(|_| None).collect()
+    }
 
     /// Returns the generation of the nftables ruleset: the number of transactions committed in this
     /// namespace by any process, modulo 2^32. `None` if the kernel does not report it; the

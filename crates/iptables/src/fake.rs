@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::fake::table::FakeTable;
-use crate::{Backend, Command, CommandError, CommitCounter, Plan, Reconciler, Table};
+use crate::{Backend, Command, CommandError, CommitCounter, Plan, Reconciler, SaveReader, Table, TableSnapshot};
 
 mod refused;
 mod rule;
@@ -36,6 +36,7 @@ pub struct FakeKernel {
     truncated_saves: usize,
     crash_after: Option<usize>,
     interference: VecDeque<(Table, String)>,
+    reads_entries: bool,
     counters: Counters,
     /// Of nftables.
     generation: u32,
@@ -49,6 +50,8 @@ pub struct FakeKernel {
 pub struct Counters {
     /// Calls of `iptables-save`.
     pub saves: usize,
+    /// Calls of [`FakeKernel::entries`].
+    pub reads: usize,
     /// Calls of `iptables-restore`, successful or not.
     pub restores: usize,
     /// Transactions that took effect.
@@ -80,6 +83,7 @@ impl FakeKernel {
             truncated_saves: 0,
             crash_after: None,
             interference: VecDeque::new(),
+            reads_entries: false,
             counters: Counters::default(),
             // Any start value, near the overflow.
             generation: u32::MAX - 3,
@@ -94,6 +98,13 @@ impl FakeKernel {
         loop {
             reconciler.set_foreign_commits(self.generation().map(|generation| self.commits.foreign(generation)));
             match reconciler.plan(*now) {
+                Plan::Save(_)
+                    if self.reads_entries
+                        && reconciler.reads_entries()
+                        && let Some(snapshot) = self.entries(reconciler.config().table) =>
+                {
+                    reconciler.on_saved(*now, Ok(snapshot));
+                }
                 Plan::Save(command) => {
                     let output = self.save(&command);
                     *now += RUN_TIME;
@@ -139,6 +150,24 @@ impl FakeKernel {
             output.truncate(output.len() / 2);
         }
         Ok(output)
+    }
+
+    /// Sets whether [`apply`](Self::apply) reads legacy tables without `iptables-save` where that
+    /// suffices.
+    pub fn read_entries(&mut self, reads_entries: bool) {
+        self.reads_entries = reads_entries;
+    }
+
+    /// Returns the contents of a table as [`TableSnapshot::from_entries`] does; `None` while
+    /// `iptables-save` fails.
+    pub fn entries(&mut self, table: Table) -> Option<TableSnapshot> {
+        if self.failing_saves > 0 || self.truncated_saves > 0 || self.incompatible.contains(&table) {
+            return None;
+        }
+        self.counters.reads += 1;
+        let mut snapshot = SaveReader::read(table, self.saved(table).as_bytes()).ok()?;
+        snapshot.forget_texts();
+        Some(snapshot)
     }
 
     /// Runs `iptables-restore` with `input`.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::save::words::{Quotes, unquoted_words};
 use crate::{ChainName, RuleHash, Table};
 
+mod entries;
 mod words;
 
 /// Prefixes of our chain names: today's, and those of Felix before 2.0
@@ -47,6 +48,48 @@ pub struct TableSnapshot {
     pub hooked_chains: BTreeMap<ChainName, HookedChain>,
     /// Number of rules in the table, of all programs.
     pub rules: usize,
+    /// True if the texts of our rules in other chains were not read; all of them are `None` then.
+    pub without_texts: bool,
+}
+
+impl TableSnapshot {
+    /// Omits the texts of rules, as a snapshot [of entries](Self::from_entries) does.
+    pub fn forget_texts(&mut self) {
+        self.without_texts = true;
+        self.hooked_chains.values_mut().flat_map(|chain| &mut chain.ours).for_each(|rule| rule.text = None);
+    }
+
+    fn new(table: Table) -> Self {
+        let kernel_chains = table.kernel_chains().iter();
+        Self { hooked_chains: kernel_chains.map(|name| (*name, HookedChain::default())).collect(), ..Self::default() }
+    }
+
+    fn add_chain(&mut self, name: ChainName) {
+        if is_own_chain(name.as_str()) {
+            self.own_chains.entry(name).or_default();
+        }
+    }
+
+    /// Adds a rule at the end of a chain; `text` is called for our rules in other chains.
+    fn add_rule(&mut self, chain: ChainName, tag: RuleTag, text: impl FnOnce() -> Option<String>) {
+        if is_own_chain(chain.as_str()) {
+            self.own_chains.entry(chain).or_default().push(tag);
+            return;
+        }
+        let chain = self.hooked_chains.entry(chain).or_default();
+        let position = chain.len;
+        chain.len += 1;
+        if tag != RuleTag::Foreign {
+            chain.ours.push(HookedRule { position, tag, text: text() });
+        }
+    }
+
+    /// Removes the chains of other programs without rules of ours.
+    fn without_foreign_chains(mut self, table: Table) -> Self {
+        let kernel_chains = table.kernel_chains();
+        self.hooked_chains.retain(|name, chain| !chain.ours.is_empty() || kernel_chains.contains(name));
+        self
+    }
 }
 
 /// A chain that is not ours and may contain rules of ours.
@@ -126,17 +169,12 @@ impl SaveReader {
     /// Returns a parser for the listing of `table`; other tables in the output are skipped.
     #[must_use]
     pub fn new(table: Table) -> Self {
-        let kernel_chains = table.kernel_chains().iter();
-        let snapshot = TableSnapshot {
-            hooked_chains: kernel_chains.map(|name| (*name, HookedChain::default())).collect(),
-            ..TableSnapshot::default()
-        };
         Self {
             table,
             section: Section::None,
             rest: Vec::new(),
             line_end: LineEnd::default(),
-            snapshot,
+            snapshot: TableSnapshot::new(table),
             incompatible: false,
             has_begun: false,
         }
@@ -185,9 +223,7 @@ impl SaveReader {
         if self.section == Section::Ours {
             return Err(SaveError::Truncated(self.table));
         }
-        let kernel_chains = self.table.kernel_chains();
-        self.snapshot.hooked_chains.retain(|name, chain| !chain.ours.is_empty() || kernel_chains.contains(name));
-        Ok(self.snapshot)
+        Ok(self.snapshot.without_foreign_chains(self.table))
     }
 
     /// Handles the complete lines at the beginning of `text` and returns their length in bytes.
@@ -220,9 +256,8 @@ impl SaveReader {
 
     fn chain(&mut self, declaration: &[u8]) {
         let name = declaration.split(u8::is_ascii_whitespace).next();
-        let Some(name) = name.and_then(chain_name) else { return };
-        if is_own_chain(name.as_str()) {
-            self.snapshot.own_chains.entry(name).or_default();
+        if let Some(name) = name.and_then(chain_name) {
+            self.snapshot.add_chain(name);
         }
     }
 
@@ -232,18 +267,10 @@ impl SaveReader {
         let name_len = rule.iter().position(|byte| *byte == b' ').unwrap_or(rule.len());
         let Some(name) = rule.get(..name_len).and_then(chain_name) else { return };
         let text = rule.get(name_len + 1..).unwrap_or_default();
-        let tag = tag_of(self.table, name, text);
-        if is_own_chain(name.as_str()) {
-            self.snapshot.own_chains.entry(name).or_default().push(tag);
-            return;
-        }
-        let chain = self.snapshot.hooked_chains.entry(name).or_default();
-        let position = chain.len;
-        chain.len += 1;
-        if tag != RuleTag::Foreign {
+        self.snapshot.add_rule(name, tag_of(self.table, name, text), || {
             let text = std::str::from_utf8(text).ok().filter(|text| !text.contains(['\n', '\0']));
-            chain.ours.push(HookedRule { position, tag, text: text.map(str::to_owned) });
-        }
+            text.map(str::to_owned)
+        });
     }
 }
 

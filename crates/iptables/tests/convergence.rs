@@ -198,9 +198,11 @@ proptest! {
         ops in vec(op(), 0..40),
         backend in prop_oneof![Just(Backend::Legacy), Just(Backend::Nft)],
         insert_mode in prop_oneof![Just(InsertMode::Insert), Just(InsertMode::Append)],
+        reads_entries in any::<bool>(),
     ) {
         let config = ReconcilerConfig { insert_mode, ..config(backend) };
         let mut lab = Lab::with(config.clone());
+        lab.kernel.read_entries(reads_entries);
         let mut desired = DesiredState::default();
         for op in ops {
             perform(&mut lab, &mut desired, op);

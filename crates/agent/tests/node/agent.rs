@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tortie_lab::etcd::Proxy;
 use tortie_lab::netns::Namespace;
+use tortie_linux::netlink::Nftables;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -311,6 +312,12 @@ impl Node {
         let mut sets: Vec<&str> = sets.lines().map(|line| line.split(" hashsize").next().unwrap_or(line)).collect();
         sets.sort_unstable();
         rules.chain(sets).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Returns the number of nftables transactions so far, of all programs.
+    pub(crate) fn ruleset_generation(&self) -> u32 {
+        let read = || Nftables::open(PATIENCE).unwrap().generation().unwrap();
+        self.namespace.run(read).unwrap()
     }
 
     pub(crate) fn until(&self, condition: &str, done: impl Fn(&str) -> bool) {

@@ -30,6 +30,28 @@ tortie_lab::kernel_test! {
         }
     }
 
+    /// Iptables has the same test, `a_restart_writes_nothing_and_foreign_rules_survive`.
+    fn a_restart_makes_no_transaction() {
+        for (mode, layout, counters) in [
+            ("FELIX_NFTABLESMODE=Enabled", "Felix", vec![]),
+            ("FELIX_NFTABLESMODE=Enabled", "Fast", vec![]),
+            ("FELIX_BPFENABLED=true", "Felix", vec!["tortie_bpf_map_writes", "tortie_bpf_generations_built"]),
+        ] {
+            let mut node = Node::new("nft", CLUSTER);
+            let (name, value) = mode.split_once('=').unwrap();
+            node.set(name, value);
+            node.set("FELIX_NFTABLESLAYOUT", layout);
+            node.start();
+            node.stop(Signal::TERM);
+            let generation = node.ruleset_generation();
+            node.start();
+            assert_eq!(node.ruleset_generation(), generation, "{mode} {layout}\n{}", node.log());
+            for counter in counters {
+                assert_eq!(node.metric(counter), 0.0, "{counter}");
+            }
+        }
+    }
+
     fn programs_of_iptables_that_hang_are_not_waited_for() {
         let mut node = Node::new("nft", CLUSTER);
         for program in ["iptables", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-nft", "ip6tables-legacy"] {

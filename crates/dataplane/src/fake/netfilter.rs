@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tortie_ipsets::fake::FakeIpset;
 use tortie_ipsets::{IpSetName, Plan};
 use tortie_iptables::fake::FakeKernel as FakeTables;
-use tortie_iptables::{Backend, CommandError, Table};
+use tortie_iptables::{Backend, CommandError, Programs, Table, TableSnapshot};
 use tortie_model::{Cause, Family};
 use tortie_netfilter::{Command, CommandStatus, Outcome};
 use tortie_nftables::fake::FakeKernel as FakeNftables;
@@ -33,7 +33,8 @@ pub struct FakeNetfilter {
     pub arp: FakeNftables,
     /// All IP sets.
     pub sets: FakeIpset,
-    /// Programs that cannot be run, by a substring of their name.
+    /// Programs that cannot be run, by a substring of their name. A table whose save program cannot
+    /// be run cannot be read without it either.
     pub not_runnable: Vec<String>,
     pub(super) backend: Backend,
 }
@@ -156,6 +157,16 @@ fn table_failure(error: CommandError) -> Outcome {
 impl Netfilter for FakeKernel {
     fn run(&mut self, commands: Vec<Command>) -> Vec<Outcome> {
         commands.iter().map(|command| self.run_one(command)).collect()
+    }
+
+    fn read_legacy(&mut self, tables: &[(Family, Table)]) -> Vec<Option<TableSnapshot>> {
+        let is_other = self.netfilter.backend == Backend::Nft;
+        let read = |(family, table): &(Family, Table)| {
+            let save = Programs::specific(Backend::Legacy, *family).save;
+            let is_broken = self.netfilter.not_runnable.iter().any(|part| save.contains(part.as_str()));
+            if is_broken { None } else { self.tables_mut(*family, is_other).entries(*table) }
+        };
+        tables.iter().map(read).collect()
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {

@@ -13,7 +13,7 @@ use tortie_dataplane::{
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
-use tortie_iptables::{Backend, Table};
+use tortie_iptables::{Backend, Table, TableSnapshot};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{AdminState, Cidr, EncapMode, Family, InterfaceName, IpPool, WorkloadExtras};
 use tortie_nftables::wire::Snapshot;
@@ -302,6 +302,10 @@ impl Netfilter for Recorder {
             outcome
         };
         commands.into_iter().map(run).collect()
+    }
+
+    fn read_legacy(&mut self, tables: &[(Family, Table)]) -> Vec<Option<TableSnapshot>> {
+        self.kernel.read_legacy(tables)
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {

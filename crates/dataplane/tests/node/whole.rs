@@ -232,7 +232,8 @@ fn tables_without_foreign_writes_are_not_read_again() {
         let mut dataplane = dataplane(backend, updates(), [up("eth0", 1)]);
         apply_until_in_sync(&mut dataplane, &mut kernel);
         let saves = |kernel: &FakeKernel| {
-            kernel.netfilter.tables_v4.counters().saves + kernel.netfilter.tables_v6.counters().saves
+            let counters = Family::ALL.map(|family| kernel.tables(family).counters());
+            counters.iter().map(|counters| counters.saves + counters.reads).sum::<usize>()
         };
         let mut check = |kernel: &mut FakeKernel| {
             let before = saves(kernel);
@@ -277,4 +278,41 @@ fn a_pod_that_comes_or_goes_causes_no_read_of_the_tables() {
         apply_until_in_sync(&mut dataplane, &mut kernel);
     }
     assert_eq!(counts(&kernel), (read, committed + 6));
+}
+
+/// With legacy, only a changed table is read before it is written, without a program. In each family
+/// `iptables-restore` is the only program of an edit or a new pod.
+#[test]
+fn a_change_of_legacy_tables_runs_one_restore_for_each_family() {
+    let mut dataplane = dataplane(Backend::Legacy, updates(), [up("eth0", 1), up("cali2", 2)]);
+    let mut kernel = kernel(Backend::Legacy);
+    apply_until_in_sync(&mut dataplane, &mut kernel);
+    let changes = [policy("a", "all()", None), workload("two", pod("cali2", 2), &["a"])];
+    for change in changes {
+        let before = Family::ALL.map(|family| kernel.tables(family).counters());
+        let ipset_calls = dataplane.stats().ipset_calls;
+        dataplane.on_update(change);
+        assert!(dataplane.apply(&mut kernel).is_complete());
+        assert_eq!(dataplane.stats().ipset_calls, ipset_calls);
+        for (family, before) in Family::ALL.into_iter().zip(before) {
+            let after = kernel.tables(family).counters();
+            assert_eq!((after.restores - before.restores, after.saves - before.saves), (1, 0), "{family}");
+            assert_eq!((after.transactions - before.transactions, after.reads - before.reads), (1, 1), "{family}");
+        }
+    }
+}
+
+/// Rules are removed by value, so hooks out of place need the texts that `iptables-save` prints.
+#[test]
+fn misplaced_hooks_of_legacy_tables_are_read_by_the_program() {
+    let mut kernel = kernel(Backend::Legacy);
+    apply_until_in_sync(&mut dataplane(Backend::Legacy, updates(), [up("eth0", 1)]), &mut kernel);
+    let expected = kernel.state();
+    kernel.netfilter.tables_v4.run(Table::Filter, "-I FORWARD -j ACCEPT").expect("possible");
+    let before = kernel.netfilter.tables_v4.counters();
+    apply_until_in_sync(&mut dataplane(Backend::Legacy, updates(), [up("eth0", 1)]), &mut kernel);
+    let after = kernel.netfilter.tables_v4.counters();
+    assert_eq!((after.saves - before.saves, after.restores - before.restores), (1, 1));
+    kernel.netfilter.tables_v4.run(Table::Filter, "-D FORWARD -j ACCEPT").expect("possible");
+    assert_eq!(kernel.state(), expected);
 }

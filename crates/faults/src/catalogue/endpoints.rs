@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::programs::{admit, both, fail_times, fault_both};
 use crate::{
-    Fault,
+    Backend, Fault,
     prober::Kind,
     stage::{Stage, StageError, StageResult, ensure, place},
     world::{BASE, Pair},
@@ -51,7 +51,8 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     Fault::new("routes-first-save", "iptables-save fails at the first start: no route leads to a pod", |stage| {
         closed_first_start(stage, "save")
-    }),
+    })
+    .only(&[Backend::Nft]),
     Fault::new(
         "routes-first-descriptors",
         "16 file descriptors at the first start: no route leads to a pod",

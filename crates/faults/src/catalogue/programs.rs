@@ -7,15 +7,17 @@ use crate::{
     stage::{PATIENCE, Stage, StageError, StageResult, ensure},
 };
 
+// The agent seldom runs `iptables-legacy-save`, as it reads legacy tables from the kernel itself.
 pub(super) const FAULTS: &[Fault] = &[
     Fault::new("T4-restore-fails-once", "iptables-restore fails once: retried", |stage| restore_fails(stage, 1)),
     Fault::new("T4-restore-fails-10", "iptables-restore fails 10 times: retried", |stage| restore_fails(stage, 10)),
     Fault::new("T4-restore-fails", "iptables-restore fails for seconds: the last state holds", restore_fails_long)
         .ebpf(),
-    Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)),
-    Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)),
-    Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies),
-    Fault::new("T4-save-hangs", "iptables-save hangs for a while: the last state holds", save_hangs),
+    Fault::new("T4-save-fails-once", "iptables-save fails once", |stage| save_fails(stage, 1)).only(&[Backend::Nft]),
+    Fault::new("T4-save-fails-4", "iptables-save fails 4 times", |stage| save_fails(stage, 4)).only(&[Backend::Nft]),
+    Fault::new("T4-save-dies", "iptables-save dies in the middle of its output", save_dies).only(&[Backend::Nft]),
+    Fault::new("T4-save-hangs", "iptables-save hangs for a while: the last state holds", save_hangs)
+        .only(&[Backend::Nft]),
     Fault::new(
         "T5-incompatible",
         "iptables-nft-save reports that it cannot read a table, and exits with 0",
@@ -50,7 +52,8 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::new("helper-hangs-save", "iptables-save hangs; SIGTERM ends the agent, without orphans", |stage| {
         let programs = both("save", stage.backend);
         hangs(stage, &programs.each_ref().map(String::as_str))
-    }),
+    })
+    .only(&[Backend::Nft]),
     Fault::new("helper-hangs-ipset", "ipset hangs; SIGTERM ends the agent, without orphans", |stage| {
         hangs(stage, &["ipset"])
     }),

@@ -8,7 +8,7 @@ use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
 use crate::reconciler::{Knowledge, Purpose, Reconciler, TableError};
-use crate::{Command, CommandError, ForeignCommits, SaveReader, TableSnapshot};
+use crate::{Backend, Command, CommandError, ForeignCommits, SaveReader, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
@@ -26,7 +26,8 @@ const LOCK_TIMEOUT_SECS: &str = "10";
 #[must_use]
 pub enum Plan {
     /// Run this, feed its standard output to a [`SaveReader`], then call
-    /// [`Reconciler::on_saved`].
+    /// [`Reconciler::on_saved`]. If [`Reconciler::reads_entries`], the table may be read by
+    /// [`TableSnapshot::from_entries`] instead.
     Save(Command),
     /// Run this, then call [`Reconciler::on_restored`].
     Restore(Command),
@@ -262,13 +263,20 @@ impl Reconciler {
         SaveReader::new(self.config.table)
     }
 
+    /// Reports whether the next read needs no texts of rules, and the table is one of legacy
+    /// iptables, so that [`TableSnapshot::from_entries`] suffices.
+    #[must_use]
+    pub fn reads_entries(&self) -> bool {
+        self.config.backend == Backend::Legacy && !self.hook_texts_unknown()
+    }
+
     fn observe(&mut self, snapshot: TableSnapshot) {
         let known = self.pending_items();
         self.chains.replace_observed(snapshot.own_chains);
         self.kernel.observed = snapshot.hooked_chains;
         self.prune_quarantine();
         self.kernel.knowledge = Knowledge::Current;
-        self.kernel.hook_texts_stale = false;
+        self.kernel.hook_texts_stale = snapshot.without_texts;
         let cycle = under_way(&mut self.round.cycle);
         (cycle.save_retries, cycle.save_delay) = (SAVE_RETRIES, FIRST_SAVE_DELAY);
         let found = self.pending_items();
@@ -365,9 +373,9 @@ impl Reconciler {
     }
 
     /// Reports whether rules of ours have to be removed by value whose text is not known, because
-    /// they were written and not read since.
+    /// they were written and not read since, or read without texts.
     fn hook_texts_unknown(&self) -> bool {
-        self.kernel.hook_texts_stale && self.misplaced_hooks().next().is_some()
+        self.kernel.hook_texts_stale && self.misplaced_hooks().any(|(_, _, observed)| !observed.ours.is_empty())
     }
 
     fn save_command(&self) -> Command {

@@ -20,6 +20,7 @@ use tortie_dataplane::{
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
+use tortie_iptables::{Table, TableSnapshot};
 use tortie_model::{Cause, Cidr, Family, InterfaceName, Mac, with_causes};
 use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
@@ -29,6 +30,7 @@ pub use detect::{DetectError, Detected, IptablesSetup, detect};
 pub use limits::TimeLimits;
 
 use crate::exec::{ExecError, Finished, Job, Runner};
+use crate::iptables_legacy;
 use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool};
 use responder::Responder;
 use sysctl::SysctlTree;
@@ -284,6 +286,12 @@ impl Netfilter for LinuxKernel {
             })
             .collect();
         self.timed(|kernel| kernel.runner.run_all(&jobs)).into_iter().map(outcome).collect()
+    }
+
+    fn read_legacy(&mut self, tables: &[(Family, Table)]) -> Vec<Option<TableSnapshot>> {
+        let read = self.timed(|_| iptables_legacy::read(tables));
+        self.runner.note_progress();
+        read
     }
 
     fn ruleset_generation(&mut self) -> Option<u32> {
