@@ -88,6 +88,14 @@ tortie_lab::kernel_test! {
         }
     }
 
+    /// A third of the memory of a large node is the room in huge pages otherwise.
+    fn the_agent_has_no_huge_pages() {
+        let mut node = Node::new("nft", CLUSTER);
+        node.start();
+        let status = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
+        assert!(status.contains("THP_enabled:\t0"), "{status}");
+    }
+
     fn clobbered_rules_are_repaired() {
         for backend in ["nft", "legacy"] {
             let mut node = Node::new(backend, CLUSTER);

@@ -203,6 +203,11 @@ impl DedupeBuffer {
             versions.extend(version.map(|version| (key, version)));
         }
         let oldest = oldest?;
+        if self.pending.is_empty() {
+            // A resync needs room for all objects, later changes for few.
+            self.pending.shrink_to(SWEEP_FROM);
+            self.queue.shrink_to(SWEEP_FROM);
+        }
         if versions.is_empty() {
             return Some(Next::Updates(updates, oldest));
         }

@@ -113,8 +113,48 @@ impl Reading {
     }
 }
 
-/// The definitions of one object by file.
-type Definitions = BTreeMap<Arc<Path>, Definition>;
+/// The definitions of one object by file, in order. Nearly all objects have a single one, for which
+/// a node of a tree would be too large.
+#[derive(Debug, Default)]
+struct Definitions(Vec<(Arc<Path>, Definition)>);
+
+impl Definitions {
+    fn place(&self, path: &Path) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| (**known).cmp(path))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Arc<Path>, &Definition)> {
+        self.0.iter().map(|(path, definition)| (path, definition))
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Definition> {
+        self.0.iter().map(|(_, definition)| definition)
+    }
+
+    fn get(&self, path: &Path) -> Option<&Definition> {
+        self.place(path).ok().and_then(|at| self.0.get(at)).map(|(_, definition)| definition)
+    }
+
+    fn get_mut(&mut self, path: &Path) -> Option<&mut Definition> {
+        self.place(path).ok().and_then(|at| self.0.get_mut(at)).map(|(_, definition)| definition)
+    }
+
+    /// Returns the earlier definition of the file.
+    fn insert(&mut self, path: &Arc<Path>, definition: Definition) -> Option<Definition> {
+        match self.place(path) {
+            Ok(at) => self.0.get_mut(at).map(|(_, known)| std::mem::replace(known, definition)),
+            Err(at) => {
+                self.0.reserve_exact(1);
+                self.0.insert(at, (Arc::clone(path), definition));
+                None
+            }
+        }
+    }
+
+    fn remove(&mut self, path: &Path) {
+        self.0.retain(|(known, _)| **known != *path);
+    }
+}
 
 /// Whether a file currently has a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +178,10 @@ struct Definition {
 }
 
 impl From<Resource> for Definition {
-    fn from(resource: Resource) -> Self {
+    fn from(mut resource: Resource) -> Self {
+        if let Outcome::Valid(updates) | Outcome::Invalid { substitute: Some(updates) } = &mut resource.outcome {
+            updates.shrink_to_fit();
+        }
         Self {
             age: Age::Current,
             subject: resource.subject,
@@ -372,7 +415,7 @@ impl DirState {
                     match definitions.get_mut(path).filter(|_| !is_first) {
                         Some(first) => first.doubles.push(resource.into()),
                         None => {
-                            let earlier = definitions.insert(Arc::clone(path), resource.into());
+                            let earlier = definitions.insert(path, resource.into());
                             replaced.extend(earlier.filter(|_| id.kind.is_policy()).map(|earlier| (id, earlier)));
                         }
                     }
@@ -521,7 +564,7 @@ impl Definition {
 
 /// Returns the definition in effect, and its file: the first readable one, or else the first.
 fn effective(definitions: &Definitions) -> Option<(&Arc<Path>, &Definition)> {
-    definitions.iter().find(|(_, definition)| definition.age == Age::Current).or_else(|| definitions.first_key_value())
+    definitions.iter().find(|(_, definition)| definition.age == Age::Current).or_else(|| definitions.iter().next())
 }
 
 fn has_problems(definitions: &Definitions) -> bool {

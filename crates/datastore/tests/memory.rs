@@ -1,9 +1,10 @@
-//! Memory use of the pods of a large cluster.
+//! Memory use of the objects of a large cluster.
 
 use std::alloc::System;
+use std::path::PathBuf;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tortie_datastore::Objects;
+use tortie_datastore::{DirState, FileContent, Objects};
 use tortie_model::{Hostname, Interner};
 use tortie_resources::manifest::{Kind, ObjectId, Options, UnknownFields, read_object};
 
@@ -29,9 +30,28 @@ fn pod(number: usize) -> (ObjectId, String) {
     (id, json)
 }
 
+/// Returns the bytes that a policy takes in a file of its own.
+fn bytes_of_a_policy_in_a_file() -> usize {
+    const FILES: usize = 4_096;
+    let mut directory = DirState::new(Options::default());
+    let region = Region::new(GLOBAL);
+    for number in 0..FILES {
+        let text = format!(
+            r#"{{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {{"name": "p{number}",
+            "namespace": "bench"}}, "spec": {{"podSelector": {{"matchLabels": {{"app": "a{number}"}}}},
+            "ingress": [{{"ports": [{{"port": 80}}]}}]}}}}"#
+        );
+        directory.set_file(&PathBuf::from(format!("policy-{number}.json")), Some(FileContent::Text(&text)));
+    }
+    let change = region.change();
+    (change.bytes_allocated - change.bytes_deallocated) / FILES
+}
+
 /// The values themselves are included: they are shared with the consumers that receive them.
+///
+/// A single test, as concurrent tests would allocate as well.
 #[test]
-fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
+fn bytes_of_an_object_are_bounded() {
     let options = Options { unknown_fields: UnknownFields::Ignore, ..Options::default() };
     let mut labels = Interner::new();
     let mut objects = Objects::of_node(Hostname::new("worker-1"));
@@ -48,4 +68,7 @@ fn a_pod_of_another_node_takes_less_than_a_kilobyte() {
     let each = (change.bytes_allocated - change.bytes_deallocated) / PODS;
     println!("{each} bytes per pod");
     assert!((300..800).contains(&each), "{each} bytes per pod");
+    let each = bytes_of_a_policy_in_a_file();
+    println!("{each} bytes per policy");
+    assert!((1_000..2_100).contains(&each), "{each} bytes per policy");
 }

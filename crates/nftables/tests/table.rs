@@ -158,6 +158,30 @@ fn objects_are_removed_in_order_of_dependency() {
 }
 
 #[test]
+fn rules_in_the_kernel_are_kept_as_hashes_and_compiled_again() {
+    let mut lab = Lab::new();
+    let first = lab.apply();
+    let commands = lab.kernel.transactions.iter().flat_map(|made| &made.commands);
+    let users: Vec<usize> = commands
+        .filter_map(|command| match command {
+            Command::AddRule { chain, rule } if chain.as_str() == "filter-cali-FORWARD" => {
+                Some(Arc::strong_count(rule))
+            }
+            _ => None,
+        })
+        .collect();
+    // The transaction and the kernel, but not the table.
+    assert_eq!(users, [2, 2]);
+    let rules = |lines: &[String]| -> Vec<String> {
+        lines.iter().filter(|line| line.starts_with("add rule ip calico filter-cali-FORWARD")).cloned().collect()
+    };
+    meddle(&mut lab, Command::FlushChain { chain: tortie_nftables::LayeredName::new(Layer::Filter, "cali-FORWARD") });
+    lab.table.invalidate();
+    let again = lab.apply();
+    assert_eq!(again, rules(&first));
+}
+
+#[test]
 fn a_deleted_table_is_made_again_with_its_sets_at_once() {
     let mut lab = Lab::new();
     let first = lab.apply();

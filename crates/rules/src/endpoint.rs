@@ -372,7 +372,8 @@ fn limit_connections(direction: Direction, count: u32) -> Rule {
     Rule::new(Action::RejectConnectionsAbove(count)).comment(comment)
 }
 
-fn chain_of(kind: EndpointChain, interface: &str, rules: Vec<Rule>) -> Chain {
+fn chain_of(kind: EndpointChain, interface: &str, mut rules: Vec<Rule>) -> Chain {
+    rules.shrink_to_fit();
     let (name, full_name) = (endpoint_chain(kind, interface), full_endpoint_chain(kind, interface));
     Chain { name, full_name, rules }
 }

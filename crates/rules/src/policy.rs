@@ -150,6 +150,8 @@ impl Renderer {
                 // The comment still names the chain's owner.
                 None => rendered.push(Rule::default().comment(comment)),
             }
+            // Thousands of chains stay, each with few rules.
+            rendered.shrink_to_fit();
             let (name, full_name) = chain_name(direction);
             Chain { name, full_name, rules: rendered }
         };

@@ -56,6 +56,19 @@ fn keys_known_to_the_consumer_are_deleted_after_any_number_of_changes() {
 }
 
 #[test]
+fn the_room_for_all_objects_is_returned_once_the_consumer_has_taken_them() {
+    let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
+    for number in 0..20_000 {
+        buffer.update(Update::Tier(TierName::new(format!("t{number}")), Some(Tier::default())), now);
+    }
+    buffer.take(10_000);
+    assert!(buffer.pending.capacity() >= 20_000, "{}", buffer.pending.capacity());
+    buffer.take(10_000);
+    assert!(buffer.pending.capacity() < 2 * SWEEP_FROM, "{}", buffer.pending.capacity());
+    assert!(buffer.queue.capacity() < 2 * SWEEP_FROM, "{}", buffer.queue.capacity());
+}
+
+#[test]
 fn the_oldest_change_of_a_batch_counts() {
     let (mut buffer, now) = (DedupeBuffer::default(), Instant::now());
     let later = now + std::time::Duration::from_secs(1);

@@ -1,12 +1,13 @@
 //! The differences as one transaction, or as two if there are new sets, or if maps are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tortie_net::{Cidr, Family, IpPortMember, PortProtocol};
 use tortie_netfilter::{ChainName, MapKey, MapKind, MapVerdict, Member, NetMember, NetPair, Table as Layer};
 
 use super::desired::DesiredRule;
-use super::observed::{self, Observed};
+use super::observed::{self, Elements, Observed};
 use super::sets::{ChangedMembers, DesiredSet};
 use super::{Table, VerdictMap};
 use crate::digest::Digest;
@@ -135,7 +136,7 @@ impl Table {
             if known.is_none() {
                 parts.new_sets.push(Command::AddSet { set: name, kind });
             }
-            let empty = BTreeSet::new();
+            let empty = Elements::default();
             let had = known.map_or(&empty, |known| &known.elements);
             let (gone, new) = match set.changed_members() {
                 ChangedMembers::Some(changed_members) if known.is_some() => {
@@ -177,7 +178,7 @@ impl Table {
     }
 
     /// Returns the surplus members of the kernel's set, and the missing ones.
-    fn all_elements(&self, set: &DesiredSet, had: &BTreeSet<(Key, Option<Key>)>) -> (Vec<Member>, Vec<Member>) {
+    fn all_elements(&self, set: &DesiredSet, had: &Elements) -> (Vec<Member>, Vec<Member>) {
         let (kind, family) = (set.kind, self.config.id.family);
         let wanted: BTreeMap<(Key, Option<Key>), Member> =
             set.elements().map(|member| (element(kind, &member), member)).collect();
@@ -276,19 +277,26 @@ impl Table {
                 continue;
             }
             let add = || Command::AddChain { chain: name.clone(), base: wanted.base };
+            let same_rules = |known: &[observed::Rule]| {
+                known.len() == wanted.len() && known.iter().zip(&wanted.rules).all(|pair| is_same(&pair))
+            };
+            if known.is_some_and(|known| known.base == wanted.base.map(Some) && same_rules(&known.rules)) {
+                continue;
+            }
+            let rules = self.complete(name, wanted);
             match known {
                 None => {
                     parts.new_chains.push(add());
-                    parts.rules.extend(wanted.rules.iter().map(|rule| added(name, rule)));
+                    parts.rules.extend(rules.iter().map(|rule| added(name, rule)));
                 }
                 Some(known) if known.base != wanted.base.map(Some) => {
                     // Hook and priority of a chain cannot be changed.
                     parts.rules.extend((!known.rules.is_empty()).then(|| Command::FlushChain { chain: name.clone() }));
                     parts.rules.push(Command::DeleteChain { chain: name.clone() });
                     parts.rules.push(add());
-                    parts.rules.extend(wanted.rules.iter().map(|rule| added(name, rule)));
+                    parts.rules.extend(rules.iter().map(|rule| added(name, rule)));
                 }
-                Some(known) => rule_changes(name, &known.rules, &wanted.rules, &mut parts.rules),
+                Some(known) => rule_changes(name, &known.rules, &rules, &mut parts.rules),
             }
         }
     }
@@ -301,6 +309,7 @@ impl Table {
         for name in &self.pending.sets {
             self.desired.sets.get_mut(name).into_iter().for_each(DesiredSet::settle);
         }
+        self.forget_contents();
         self.pending = super::Pending::default();
     }
 
@@ -346,23 +355,24 @@ impl Parts {
 }
 
 fn added(chain: &LayeredName, rule: &DesiredRule) -> Command {
-    Command::AddRule { chain: chain.clone(), rule: rule.rule.clone() }
+    Command::AddRule { chain: chain.clone(), rule: Arc::clone(&rule.content().rule) }
+}
+
+fn is_same((known, wanted): &(&observed::Rule, &DesiredRule)) -> bool {
+    known.hash == Some(wanted.hash) && known.digest == wanted.digest
 }
 
 /// Appends the changes from the first differing rule on. Rules are replaced one by one if that is
 /// possible, and less than all rules again.
 fn rule_changes(chain: &LayeredName, known: &[observed::Rule], wanted: &[DesiredRule], out: &mut Vec<Command>) {
-    let is_same = |(known, wanted): &(&observed::Rule, &DesiredRule)| {
-        known.hash == Some(wanted.rule.shown.hash) && known.digest == wanted.digest
-    };
     // If only comments change, or programs under kept comments, the hashes of the rules behind stay
     // the same.
-    let has_same_hashes = known.len() == wanted.len()
-        && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.rule.shown.hash));
+    let has_same_hashes =
+        known.len() == wanted.len() && known.iter().zip(wanted).all(|(known, wanted)| known.hash == Some(wanted.hash));
     let same = known.iter().zip(wanted).take_while(is_same).count();
     let (old, new) = (known.split_at(same).1, wanted.split_at(same).1);
     let replace = |(old, new): (&observed::Rule, &DesiredRule)| {
-        let (chain, rule) = (chain.clone(), new.rule.clone());
+        let (chain, rule) = (chain.clone(), Arc::clone(&new.content().rule));
         old.handle.map(|handle| Command::ReplaceRule { chain, handle, rule })
     };
     if has_same_hashes && old.iter().all(|rule| rule.handle.is_some()) {
@@ -461,12 +471,10 @@ impl Observed {
             Command::AddSet { set, kind } => self.add_set(set.as_str(), SetShape::Set(*kind)),
             Command::DeleteSet { set } => drop(self.sets.remove(&**set)),
             Command::AddElements { set, kind, elements } => self.with_set(set.as_str(), |known| {
-                known.elements.extend(elements.iter().map(|member| element(*kind, member)));
+                known.elements.add(elements.iter().map(|member| element(*kind, member)));
             }),
             Command::DeleteElements { set, kind, elements } => self.with_set(set.as_str(), |known| {
-                for member in elements {
-                    known.elements.remove(&element(*kind, member));
-                }
+                known.elements.remove(&elements.iter().map(|member| element(*kind, member)).collect());
             }),
         }
     }

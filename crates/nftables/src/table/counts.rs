@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tortie_netfilter::{ChainName, Origin, RuleHash, Table as Layer};
 
 use super::Table;
-use super::desired::DesiredRule;
+use super::desired::{DesiredRule, RuleContent};
 use crate::names::LayeredName;
 use crate::render::hash_in;
 use crate::wire::{Counted, Snapshot};
@@ -37,7 +37,8 @@ impl Table {
         let mut counts = Vec::new();
         for (name, chain) in &self.desired.chains {
             let Some(listed) = listed.chains.get(name) else { continue };
-            if chain.rules.iter().all(|rule| rule.origin.is_none()) {
+            let rules = self.complete(name, chain);
+            if rules.iter().all(|rule| rule.content().origin.is_none()) {
                 continue;
             }
             let by_hash: HashMap<RuleHash, Counted> = listed
@@ -47,17 +48,18 @@ impl Table {
                 .collect();
             let (layer, of) = chain.source;
             let count = |rule: &DesiredRule| {
-                let first = rule.origin.clone()?;
+                let RuleContent { rule: made, origin, merged, .. } = rule.content();
+                let first = origin.clone()?;
                 Some(RuleCount {
                     layer,
                     of,
                     chain: name.clone(),
-                    text: rule.rule.shown.text.clone(),
-                    counted: *by_hash.get(&rule.rule.shown.hash)?,
-                    origins: std::iter::once(first).chain(rule.merged.as_slice().iter().cloned()).collect(),
+                    text: made.shown.text.clone(),
+                    counted: *by_hash.get(&rule.hash)?,
+                    origins: std::iter::once(first).chain(merged.as_slice().iter().cloned()).collect(),
                 })
             };
-            counts.extend(chain.rules.iter().filter_map(count));
+            counts.extend(rules.iter().filter_map(count));
         }
         counts
     }

@@ -1,16 +1,18 @@
 //! The desired state of the kernel: reachable chains, rendered and compiled once they have changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tortie_net::Family;
 use tortie_netfilter::{
-    Action, Chain, ChainGraph, ChainName, MergedOrigins, Origin, Rule, StandIn, Table as Layer, kernel_chain,
+    Action, Chain, ChainGraph, ChainName, Layout, MergedOrigins, Origin, Rule, RuleHash, StandIn, Table as Layer,
+    kernel_chain,
 };
 
-use super::Table;
 use super::isolation::Quarantined;
+use super::{Desired, Table};
 use crate::digest::Digest;
 use crate::expression::{Unsupported, compile};
 use crate::names::{FullNames, LayeredName};
@@ -109,12 +111,36 @@ impl DesiredChain {
     pub(super) fn len(&self) -> usize {
         self.rules.len()
     }
+
+    fn forget_contents(&mut self) {
+        self.rules.iter_mut().for_each(|rule| rule.content = None);
+    }
 }
 
+// There is one for each rule of the node.
+const _: () = assert!(size_of::<DesiredRule>() <= 32);
+
+/// A rule as it is compared with the kernel's.
 #[derive(Clone, Debug)]
 pub(super) struct DesiredRule {
-    pub(super) rule: Arc<ProgramRule>,
+    pub(super) hash: RuleHash,
     pub(super) digest: Digest,
+    /// `None` if it was [forgotten](Table::forget_contents).
+    content: Option<Box<RuleContent>>,
+}
+
+impl DesiredRule {
+    /// The content of a rule of a [complete](Table::complete) chain.
+    #[expect(clippy::expect_used, reason = "the rules of complete chains have it")]
+    pub(super) fn content(&self) -> &RuleContent {
+        self.content.as_ref().expect("the chain is complete")
+    }
+}
+
+/// A rule as it is written, and its source.
+#[derive(Clone, Debug)]
+pub(super) struct RuleContent {
+    pub(super) rule: Arc<ProgramRule>,
     /// The opening that it is a part of.
     pub(super) opens: Option<u32>,
     /// Policy rule that it comes from.
@@ -305,12 +331,50 @@ impl Table {
             .zip(shown)
             .map(|(rule, shown)| {
                 let expressions = compile(rule, &context)?;
-                let digest = Digest::of(&expressions, &shown.comment);
-                let rule_of_program = Arc::new(ProgramRule { shown, expressions });
+                let (hash, digest) = (shown.hash, Digest::of(&expressions, &shown.comment));
                 let (origin, merged) = (rule.origin.clone(), rule.merged.clone());
-                Ok(DesiredRule { rule: rule_of_program, digest, opens: rule.opens, origin, merged })
+                let rule_of_program = Arc::new(ProgramRule { shown, expressions });
+                let content = RuleContent { rule: rule_of_program, opens: rule.opens, origin, merged };
+                Ok(DesiredRule { hash, digest, content: Some(Box::new(content)) })
             })
             .collect()
+    }
+
+    /// Forgets the contents of those rules among the compared chains, which are in the kernel, that
+    /// can be compiled again: the content of a rule has ten times the size of its hashes.
+    pub(super) fn forget_contents(&mut self) {
+        if self.config.layout != Layout::Felix {
+            return;
+        }
+        let Self { desired: Desired { layers, chains, .. }, pending, faults, .. } = self;
+        let is_compiled = |name: &LayeredName, chain: &DesiredChain| {
+            let (layer, source) = chain.source;
+            chain.base.is_none()
+                && layers.get(layer).graph.definition(source).is_some()
+                && !faults.quarantine.contains_key(name)
+        };
+        if pending.all {
+            let compiled = chains.iter_mut().filter(|(name, chain)| is_compiled(name, chain));
+            compiled.for_each(|(_, chain)| chain.forget_contents());
+            return;
+        }
+        for name in &pending.chains {
+            let compiled = chains.get_mut(name).filter(|chain| is_compiled(name, chain));
+            compiled.into_iter().for_each(DesiredChain::forget_contents);
+        }
+    }
+
+    /// Returns the rules of a chain with their contents.
+    #[expect(clippy::expect_used, reason = "only rules that can be compiled again are forgotten")]
+    pub(super) fn complete<'a>(&self, name: &LayeredName, chain: &'a DesiredChain) -> Cow<'a, [DesiredRule]> {
+        if chain.rules.iter().all(|rule| rule.content.is_some()) {
+            return Cow::Borrowed(&chain.rules);
+        }
+        let (layer, source) = chain.source;
+        let definition = self.desired.layers.get(layer).graph.definition(source);
+        let rules = &definition.expect("a forgotten chain is defined").rules;
+        let compiled = self.compiled(layer, rules, name.as_str(), self.config.id.family);
+        Cow::Owned(compiled.expect("a forgotten chain was compiled before"))
     }
 
     /// Returns the stand-in of a chain.

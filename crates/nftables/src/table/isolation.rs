@@ -185,8 +185,8 @@ impl Table {
     }
 
     fn opening_of(&self, chain: &LayeredName, hash: tortie_netfilter::RuleHash) -> Option<u32> {
-        let chain = self.desired.chains.get(chain)?;
-        chain.rules.iter().find(|rule| rule.rule.shown.hash == hash)?.opens
+        let rules = self.complete(chain, self.desired.chains.get(chain)?);
+        rules.iter().find(|rule| rule.hash == hash)?.content().opens
     }
 
     fn refuse(

@@ -47,21 +47,50 @@ pub(super) struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Set {
     pub(super) shape: SetShape,
-    pub(super) elements: BTreeSet<(Key, Option<Key>)>,
+    pub(super) elements: Elements,
     pub(super) verdicts: BTreeMap<Vec<u8>, RuleVerdict>,
 }
 
 impl Set {
     pub(super) fn new(shape: SetShape) -> Self {
-        Self { shape, elements: BTreeSet::new(), verdicts: BTreeMap::new() }
+        Self { shape, elements: Elements::default(), verdicts: BTreeMap::new() }
+    }
+}
+
+/// Elements of a set, in order. Most sets have few, for which a node of a tree would be too large.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Elements(Vec<(Key, Option<Key>)>);
+
+impl Elements {
+    pub(super) fn contains(&self, element: &(Key, Option<Key>)) -> bool {
+        self.0.binary_search(element).is_ok()
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, (Key, Option<Key>)> {
+        self.0.iter()
+    }
+
+    pub(super) fn add(&mut self, elements: impl ExactSizeIterator<Item = (Key, Option<Key>)>) {
+        if self.0.is_empty() {
+            self.0.reserve_exact(elements.len());
+        }
+        self.0.extend(elements);
+        // Linear in the known elements, which are a sorted run.
+        self.0.sort();
+        self.0.dedup();
+    }
+
+    pub(super) fn remove(&mut self, gone: &BTreeSet<(Key, Option<Key>)>) {
+        self.0.retain(|element| !gone.contains(element));
     }
 }
 
 impl From<ObservedSet> for Set {
     fn from(set: ObservedSet) -> Self {
         let key = |bytes: &[u8]| Key::from_bytes(bytes);
-        let elements = set.elements.iter().map(|(begin, end)| (key(begin), end.as_deref().map(key)));
-        Self { shape: set.shape, elements: elements.collect(), verdicts: set.verdicts }
+        let mut elements = Elements::default();
+        elements.add(set.elements.iter().map(|(begin, end)| (key(begin), end.as_deref().map(key))));
+        Self { shape: set.shape, elements, verdicts: set.verdicts }
     }
 }
 

@@ -340,6 +340,17 @@ fn problem_of(rule: Rule, sets: RuleSets) -> (Vec<String>, Vec<Option<Action>>) 
     (problems, chains.inbound.rules.into_iter().map(|rule| rule.action).collect())
 }
 
+/// A node has thousands of them.
+#[test]
+fn chains_of_policies_have_no_spare_room() {
+    for rules in [vec![], vec![(Rule::new(RuleAction::Allow), RuleSets::default()); 3]] {
+        let chains = renderer().policy(&id(), &policy(rules), Family::V4).unwrap();
+        for chain in [chains.inbound, chains.outbound] {
+            assert_eq!(chain.rules.capacity(), chain.rules.len());
+        }
+    }
+}
+
 #[test]
 fn a_rule_that_cannot_be_expressed_fails_closed() {
     let with_ports = |action, protocol| {
