@@ -60,9 +60,18 @@ impl Monitor {
     /// Processes a change. It takes effect at once, unless it is held back because it may be half
     /// of a flap, or follows one that is held back.
     pub(crate) fn on_notice(&mut self, notice: Notice, now: Duration) {
-        if let Some(notice) = self.damper.hold(notice, now) {
+        if self.is_of_idle_link(&notice) {
+            self.take(notice);
+        } else if let Some(notice) = self.damper.hold(notice, now) {
             self.take(notice);
         }
+    }
+
+    /// Reports whether a notice concerns a link that has not been up, and so loses nothing. A new
+    /// link is created down, and must not wait before it is up.
+    fn is_of_idle_link(&self, notice: &Notice) -> bool {
+        let Notice::Link(LinkState { index, .. }) = notice else { return false };
+        !self.damper.holds(*index) && self.links.get(index).is_none_or(|known| !known.is_running)
     }
 
     /// Applies changes that have been held back long enough.

@@ -103,6 +103,14 @@ fn a_link_that_comes_up_is_reported_at_once_and_only_once() {
 }
 
 #[test]
+fn a_new_link_that_is_down_at_first_is_up_without_delay() {
+    let mut rig = Rig::default();
+    rig.link(5, "cali1", false).reports(&["cali1 down 5", "cali1 has"]);
+    rig.link(5, "cali1", false).link(5, "cali1", true).reports(&["cali1 up 5"]);
+    assert_eq!(rig.monitor.next_deadline(), None);
+}
+
+#[test]
 fn a_down_event_is_held_back_and_later_events_wait_behind_it() {
     let mut rig = Rig::default();
     rig.link(5, "cali1", true).reports(&["cali1 up 5", "cali1 has"]);
