@@ -16,15 +16,20 @@ const CARGO_AUDITABLE: Tool = Tool { name: "cargo-auditable", version: "0.7.7" }
 /// Builds the agent and runs the demo.
 pub(crate) fn demo(args: &[String]) -> Result<(), String> {
     needs::to_show()?;
-    let both = ["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"];
-    let mut build = cargo(&["build", "--locked"]);
-    // Line tables for backtraces and incremental state take a third of the build time of our
-    // crates.
-    build.args(both).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
-    let programs = built(&mut build)?;
+    let programs = built(&mut build_of_demo())?;
     let path = |name: &str| programs.get(name).ok_or_else(|| format!("cargo did not report the path of {name}"));
     let mut demo = Command::new(path("demo")?);
     run(demo.arg("--agent").arg(path("tortie")?).args(args).current_dir(root()))
+}
+
+/// Returns the build of the demo and its agent.
+pub(crate) fn build_of_demo() -> Command {
+    let mut build = cargo(&["build", "--locked"]);
+    build.args(["--package", "tortie-agent", "--bin", "tortie", "--package", "tortie-lab", "--bin", "demo"]);
+    // Line tables for backtraces and incremental state take a third of the build time of our
+    // crates.
+    build.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    build
 }
 
 /// Runs this program again, built with a feature.
@@ -193,8 +198,8 @@ fn small_runs(programs: &Programs, part: usize) -> Result<(), String> {
             run("load", "scale --nodes 20 --pods 200 --policies 20 --rate 100 --seconds 1 --engines 2")
         }
         1 => {
-            let small = "--pods 3 --policies 6 --edits 2 --sets 6 --idle 1 --backend";
-            ["nft", "legacy"].iter().try_for_each(|backend| run("apply-bench", &format!("{small} {backend}")))
+            let small = "--pods 4 --policies 6 --edits 2 --added 1 --sets 6 --idle 1 --burst 4 --burst-seconds 1";
+            run("apply-bench", &format!("{small} --churn 6 --churn-seconds 1 --backend nft,legacy,nftables"))
         }
         _ => run("packet-bench", "--rules 10,300 --packets 200 --times 1"),
     }
@@ -207,10 +212,11 @@ pub(crate) fn cost_bench(args: &[String]) -> Result<(), String> {
     run(cargo(&bench).args(args))
 }
 
-/// Measures the time in which the agent programs a node.
+/// Measures the agent during the day of a node.
 pub(crate) fn apply_bench(args: &[String]) -> Result<(), String> {
-    needs::to_run()?;
-    let agent = build_agent_with(&["--profile=bench"])?;
+    let needs_etcd = args.iter().any(|arg| arg == "--etcd" || arg.starts_with("--felix"));
+    if needs_etcd { needs::to_serve() } else { needs::to_run() }?;
+    let agent = build_agent_with(&["--profile=bench", "--features=full"])?;
     run(cargo(&["run"]).args(OF_LAB).args(["servers", "--bin", "apply-bench", "--", "--agent"]).arg(agent).args(args))
 }
 

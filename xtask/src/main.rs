@@ -6,6 +6,7 @@
 mod api;
 #[cfg(feature = "api")]
 mod api_errors;
+mod build_times;
 #[cfg(feature = "codegen")]
 mod codegen;
 mod commands;
@@ -95,9 +96,10 @@ cargo xtask COMMAND
   scale [ARGS]        measure 5,000 nodes, 250,000 pods, 5,000 policies, 2,000 changes a second behind two levels of
                       `tortie fanout`: the cost of a change for servers and nodes, and the needs of a larger cluster; --help
                       lists the options
-  apply-bench [ARGS]  measure the agent on a node with 200 pods and 2,000 policies: start, restart, edits, deletions, and its
-                      cost while nothing changes; ARGS: --pods N, --policies N, --backend nft|legacy, …
-
+  apply-bench [ARGS]  measure the agent on a node with 200 pods and 2,000 policies with each back end, and print the table of
+                      benches/README.md: start, restart, edits, a burst of pods, interfaces of others, and its cost while
+                      nothing changes; ARGS: --backend nft,legacy,nftables,ebpf, --felix PROGRAM, …; --help lists all
+  build-times         measure builds: a release of the agent, the demo, and checks after an edit of one crate
   nftables-bench      measure nftables tables with 500 pods and 2,000 policies, next to iptables-nft and bare nft -f, and print
                       the table of benches/README.md
   packet-bench [ARGS] measure the cost of a packet by the rules that it traverses, with each back end, and print the table of
@@ -148,6 +150,7 @@ fn main() -> ExitCode {
         "bench-smoke" => commands::bench_smoke(&rest),
         "bench-report" => report::bench_report(&rest),
         "cost-bench" => commands::cost_bench(&rest),
+        "build-times" => build_times::print(&rest),
         "apply-bench" => commands::apply_bench(&rest),
         "nftables-bench" => commands::nftables_bench(&rest),
         "packet-bench" => commands::packet_bench(&rest),

@@ -93,6 +93,12 @@ pub(crate) fn to_run() -> Result<(), String> {
     install(KERNEL_TOOLS)
 }
 
+/// Installs missing requirements of programs on the kernel beside an etcd.
+pub(crate) fn to_serve() -> Result<(), String> {
+    to_run()?;
+    install(SERVERS)
+}
+
 /// Installs missing requirements of packaging.
 pub(crate) fn to_package() -> Result<(), String> {
     to_build()?;
@@ -114,9 +120,8 @@ pub(crate) fn to_try_kernels() -> Result<(), String> {
 
 /// Installs missing requirements of tests.
 pub(crate) fn to_test() -> Result<(), String> {
-    to_run()?;
+    to_serve()?;
     to_fuzz()?;
-    install(SERVERS)?;
     install(FAULT_TOOLS)?;
     install(PACKERS)?;
     install(PACKAGE_READERS)?;

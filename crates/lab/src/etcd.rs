@@ -12,6 +12,7 @@
 //! ```
 
 mod certificates;
+mod objects;
 mod proxy;
 
 use std::fs::File;
@@ -26,7 +27,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub use certificates::Certificates;
+pub use objects::to_calico;
 pub use proxy::Proxy;
+
+use crate::program::http_post;
+use objects::transaction;
 
 /// Maximum time until a cluster is ready.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -320,6 +325,17 @@ impl Etcd {
         self.ctl(&["del", "--", key]).map(drop)
     }
 
+    /// Writes values, and deletes the keys without a value, in one transaction and without a
+    /// process. Takes a cluster without TLS and users, from a thread of its namespace; keys must be
+    /// distinct.
+    ///
+    /// # Errors
+    /// If the first member does not answer, or refuses.
+    pub fn transact(&self, changes: &[(String, Option<String>)]) -> io::Result<()> {
+        let answer = http_post(self.address(0), "/v3/kv/txn", &transaction(changes), Duration::from_secs(20))?;
+        if answer.status == 200 { Ok(()) } else { Err(io::Error::other(answer.body)) }
+    }
+
     /// Returns the present revision.
     ///
     /// # Errors
@@ -384,6 +400,22 @@ fn draw_ports(members: usize) -> io::Result<Vec<(u16, u16)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transaction_writes_and_deletes() {
+        let etcd = Etcd::start(EtcdOptions::default()).unwrap();
+        etcd.put("/old", "1").unwrap();
+        // Lengths with each padding of base64.
+        let texts = ["{\"é\": 1}", "ab", "a"].map(|text| Some(text.to_owned()));
+        let mut changes: Vec<_> =
+            texts.clone().into_iter().enumerate().map(|(n, text)| (format!("/{n}"), text)).collect();
+        changes.push(("/old".to_owned(), None));
+        etcd.transact(&changes).unwrap();
+        assert_eq!(["/0", "/1", "/2"].map(|key| Some(etcd.get(key).unwrap())), texts);
+        assert_eq!(etcd.get("/old").unwrap(), "");
+        let twice = [("/a".to_owned(), Some(String::new())), ("/a".to_owned(), Some(String::new()))];
+        assert!(etcd.transact(&twice).unwrap_err().to_string().contains("duplicate key"));
+    }
 
     #[test]
     fn a_cluster_does_not_use_the_port_of_another() {

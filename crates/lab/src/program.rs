@@ -237,11 +237,21 @@ impl Answer {
 }
 
 fn http_get(port: u16, path: &str, patience: Duration) -> io::Result<Answer> {
+    http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "GET", path, "", patience)
+}
+
+/// Sends a POST request from the namespace of the calling thread.
+#[cfg(feature = "servers")]
+pub(crate) fn http_post(address: SocketAddr, path: &str, body: &str, patience: Duration) -> io::Result<Answer> {
+    http(address, "POST", path, body, patience)
+}
+
+fn http(address: SocketAddr, method: &str, path: &str, body: &str, patience: Duration) -> io::Result<Answer> {
     let begun = Instant::now();
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     stream.set_read_timeout(Some(patience))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{length}\r\n{body}")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     if begun.elapsed() > patience {

@@ -7,13 +7,9 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tortie_resources::{
-    manifest::Options,
-    to_v3::{self, Conversion},
-};
 
 use super::agent::{AgentError, NodeUnderTest};
-use crate::etcd::{Etcd, EtcdOptions};
+use crate::etcd::{Etcd, EtcdOptions, to_calico};
 
 /// An etcd in the namespace of a node.
 #[derive(Debug)]
@@ -39,7 +35,7 @@ impl EtcdStore {
     pub(super) fn replace(&mut self, node: &NodeUnderTest<'_>, objects: &[Value]) -> Result<(), AgentError> {
         let mut desired = BTreeMap::new();
         let mut changed = Vec::new();
-        for resource in objects.iter().filter_map(convert) {
+        for resource in objects.iter().filter_map(to_calico) {
             let name =
                 format!("{}/{}/{}", resource["kind"], resource["metadata"]["namespace"], resource["metadata"]["name"]);
             if self.resources.get(&name) != Some(&resource) {
@@ -64,21 +60,5 @@ impl EtcdStore {
         command.args([verb, "--datastore", &self.url(), "-f", "-"]);
         node.namespace.output(&mut command, &list)?;
         Ok(())
-    }
-}
-
-/// Converts a Kubernetes object as the CNI plugin or the policy controller does.
-fn convert(object: &Value) -> Option<Value> {
-    let converted = match object["kind"].as_str()? {
-        "Namespace" => to_v3::namespace(object),
-        "ServiceAccount" => to_v3::service_account(object),
-        "Pod" => to_v3::pod(object, &Options::default()),
-        "NetworkPolicy" => to_v3::network_policy(object),
-        _ => return Some(object.clone()),
-    };
-    match converted.outcome {
-        Conversion::Resource(resource) => Some(resource),
-        Conversion::Nothing | Conversion::Unusable { substitute: None } => None,
-        Conversion::Unusable { substitute } => substitute,
     }
 }

@@ -1,10 +1,17 @@
-//! Measures the time that the agent takes to program a node: `cargo xtask apply-bench --help`.
+//! Measures the agent during the day of a node: `cargo xtask apply-bench --help`.
 #![allow(clippy::disallowed_methods, reason = "a program that runs the agent on the machine's kernel")]
 
+mod backend;
 mod cluster;
+mod day;
+mod floor;
+mod links;
 mod node;
+mod store;
+mod table;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,19 +19,33 @@ use clap::Parser;
 use tortie_lab::kernel::again_in_user_namespace;
 use tortie_lab::netns::NetnsError;
 
+use backend::Backend;
 use cluster::Cluster;
-use node::Node;
+use node::{Node, Software};
+use table::{Column, table};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Measure how fast the agent programs the kernel of a node
+/// Measure how the agent programs the kernel of a node, and print a table
 ///
-/// The agent runs in a private network namespace.
+/// The agent runs in a private network namespace. Processor time is that of the agent and its
+/// child processes.
 #[derive(Debug, Parser)]
-struct Args {
+pub(crate) struct Args {
     /// Path of the agent
     #[arg(long)]
-    agent: std::path::PathBuf,
+    agent: PathBuf,
+    /// Path of calico-felix, to measure it as well
+    ///
+    /// Both then read an etcd.
+    #[arg(long)]
+    felix: Option<PathBuf>,
+    /// Read an etcd instead of a directory with a file for each policy
+    #[arg(long)]
+    etcd: bool,
+    /// Back ends; eBPF takes root
+    #[arg(long, value_delimiter = ',', default_values = ["nft", "legacy", "nftables", "ebpf"])]
+    backend: Vec<Backend>,
     /// Pods on the node
     #[arg(long, default_value_t = 200)]
     pods: usize,
@@ -42,23 +63,35 @@ struct Args {
     /// Pods to add, one at a time
     #[arg(long, default_value_t = 10)]
     added: usize,
-    /// Implementation of iptables
-    #[arg(long, default_value = "nft", value_parser = ["nft", "legacy"])]
-    backend: String,
     /// Edits of a policy
     #[arg(long, default_value_t = 20)]
     edits: usize,
-    /// IP sets that become unneeded at once, at the end
-    #[arg(long, default_value_t = 1000)]
-    sets: usize,
+    /// Pods to add and to remove at once
+    #[arg(long, default_value_t = 200)]
+    burst: usize,
+    /// Seconds in which they are added, and removed
+    #[arg(long, default_value_t = 10)]
+    burst_seconds: u64,
     /// Seconds without changes
     #[arg(long, default_value_t = 30)]
     idle: u64,
+    /// Interfaces that belong to no workload
+    #[arg(long, default_value_t = 1000)]
+    churn: usize,
+    /// Seconds in which they change
+    #[arg(long, default_value_t = 20)]
+    churn_seconds: u64,
+    /// Changes of them a second
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    churn_rate: u32,
+    /// IP sets that become unneeded at once, at the end (iptables)
+    #[arg(long, default_value_t = 1000)]
+    sets: usize,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match measure(&args) {
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without privileges: start again as root of a user namespace.
@@ -72,99 +105,98 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(args: &Args) -> Result<()> {
-    let mut node = Node::new(&args.agent, &args.backend)?;
+fn run(args: &Args) -> Result<()> {
+    let agent = Software::Tortie(args.agent.canonicalize()?);
+    let felix = args.felix.as_ref().map(|felix| felix.canonicalize().map(Software::Felix)).transpose()?;
+    let mut columns = Vec::new();
+    for backend in args.backend.iter().copied() {
+        let own = measure(args, &agent, backend, args.etcd || felix.is_some())?;
+        // Felix's eBPF programs route and balance; they have no counterpart here.
+        let other = felix.as_ref().filter(|_| backend != Backend::Ebpf);
+        let other = other.map(|felix| measure(args, felix, backend, true)).transpose()?;
+        let ratios = other.as_ref().map(|other| own.ratios(other));
+        columns.extend(std::iter::once(own).chain(other).chain(ratios));
+    }
+    let rules = if args.rules == 1 { String::new() } else { format!(" of {} rules", args.rules) };
+    println!("{} pods, {} policies{rules}:\n\n{}", args.pods, args.policies, table(&columns));
+    Ok(())
+}
+
+fn measure(args: &Args, software: &Software, backend: Backend, with_etcd: bool) -> Result<Column> {
+    let mut node = Node::new(software, backend, with_etcd)?;
+    let (name, title) = if node.is_felix() { ("Felix", "Felix") } else { ("Tortie", backend.title()) };
+    let mut column = Column::new(title);
+    let progress = |part: &str| eprintln!("{}, {name}: {part}", backend.title());
     let cluster =
         Cluster { pods: args.pods, policies: args.policies, rules: usize::from(args.rules), every_pod: args.every_pod };
-    cluster.write(&node)?;
-    let rules = if args.rules == 1 { String::new() } else { format!(" of {} rules", args.rules) };
-    println!("{} pods, {} policies{rules}, back end {}", args.pods, args.policies, args.backend);
+    cluster.objects().iter().try_for_each(|objects| node.store.put(objects))?;
+    let mut links = node.links()?;
+    (0..args.pods).try_for_each(|pod| links.add_pod(pod))?;
+    links.finish()?;
 
-    let first = node.start()?;
-    println!("first start               {}, {}", seconds(first), node.applies()?);
-    println!("agent                     {}", node.effort()?);
-    let sets = node.sets()?;
-    let bare = node.restore_all()?;
-    println!("bare restore of all       {}; the first start takes {:.1} times that", seconds(bare), ratio(first, bare));
-    node.stop()?;
-    let again = node.start()?;
-    for counter in ["felix_iptables_restore_calls", "felix_ipset_lines_executed"] {
-        if node.metric(counter)? != 0.0 {
-            return Err(format!("a restart with nothing to do wrote something: {counter}").into());
-        }
-    }
-    println!("restart, nothing to do    {}, {:.2} of the first start", seconds(again), ratio(again, first));
-
-    println!("agent                     {}", node.effort()?);
-
-    let added = add_pods(&mut node, args, cluster)?;
-    println!("another pod               {}", of_many(&added));
-    let edits = edit_policies(&mut node, args, cluster)?;
-    println!("edit of a policy          {}", of_many(&edits));
-    let (time, begin) = (Duration::from_secs(args.idle), Instant::now());
-    let before = node.processor_time()?;
-    std::thread::sleep(time);
-    let used = node.processor_time()?.saturating_sub(before);
-    let share = 100.0 * ratio(used, begin.elapsed());
-    println!("idle for {} s             {share:.2} % of a core", args.idle);
-
+    progress("start, restart");
+    start(&mut node, &mut column)?;
+    progress("edits, pods");
+    day::edits(&mut node, args, cluster, &mut column)?;
+    day::pods(&mut node, args, cluster, &mut column)?;
+    progress("burst, drain");
+    day::burst(&mut node, args, cluster, &mut column)?;
+    progress("idle");
+    day::idle(&node, args, &mut column)?;
+    progress("churn");
+    day::churn(&node, args, &mut column)?;
+    day::replaced_interfaces(&mut node, args, &mut column)?;
     // The agent repairs tables that another process has written, so this comes after the measured
-    // edits.
-    let bare = node.restores(cluster.port_of(args.edits), args.edits)?;
-    let times = ratio(median(&edits), median(&bare));
-    println!("smallest write, bare      {}", of_many(&node.smallest_writes(args.edits)?));
-    println!("iptables-restore of it    {}; the edit takes {times:.1} times that", of_many(&bare));
+    // changes.
+    progress("bare tools, deletions");
+    bare_edits(&node, args, cluster, &mut column)?;
+    deletions(&mut node, args, cluster, &mut column)?;
+    node.stop()?;
+    Ok(column)
+}
 
+fn start(node: &mut Node, column: &mut Column) -> Result<()> {
+    column.add("first start, s", 2, node.start()?.as_secs_f64());
+    column.add("first start, processor time, s", 2, node.processor_time()?);
+    if let Some(bare) = floor::restore_all(node)? {
+        column.add("first start by bare tools, s", 2, bare.as_secs_f64());
+    }
+    node.stop()?;
+    column.add("restart with nothing to do, s", 2, node.start()?.as_secs_f64());
+    std::thread::sleep(Duration::from_secs(1));
+    let writes = node.writes()?;
+    column.add("writes of that restart", 0, writes);
+    if writes > 0.0 && !node.is_felix() {
+        return Err(format!("a restart with nothing to do wrote something: {writes} writes").into());
+    }
+    let [resident, proportional] = node.memory()?;
+    column.add("memory, resident (RSS), MiB", 0, resident);
+    column.add("memory, proportional (PSS), MiB", 0, proportional);
+    Ok(())
+}
+
+fn bare_edits(node: &Node, args: &Args, cluster: Cluster, column: &mut Column) -> Result<()> {
+    let before = node.own_children()?;
+    let times = floor::edits(node, cluster.port_of(args.edits), args.edits)?;
+    if !times.is_empty() {
+        column.add("edit by bare tools, median, ms", 0, day::milliseconds(day::at(&times, 50)));
+        let used = (node.own_children()? - before) / f64::from(u32::try_from(times.len())?);
+        column.add("edit by bare tools, processor time, s", 3, used);
+    }
+    Ok(())
+}
+
+/// Removes policies, and with them their IP sets.
+fn deletions(node: &mut Node, args: &Args, cluster: Cluster, column: &mut Column) -> Result<()> {
+    if node.backend.iptables().is_none() {
+        return Ok(());
+    }
+    let sets = node.sets()?;
     let policies = (args.sets / 2).min(args.policies.saturating_sub(1));
     let begin = Instant::now();
-    for index in 0..policies {
-        node.remove(&cluster.policy(index, 0).0)?;
-    }
-    node.until_sets(sets.saturating_sub(2 * policies))?;
-    println!("{} sets no longer needed: gone after {}", 2 * policies, seconds(begin.elapsed()));
-    node.stop()
-}
-
-/// Adds pods, one at a time.
-fn add_pods(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
-    let add = |number: usize| Ok((format!("pod-{number}.yaml"), cluster.another_pod(number)?));
-    (0..args.added).map(|number| add(number).and_then(|(name, text)| change(node, &name, &text))).collect()
-}
-
-/// Edits the port of the last policy repeatedly.
-fn edit_policies(node: &mut Node, args: &Args, cluster: Cluster) -> Result<Vec<Duration>> {
-    let index = args.policies.saturating_sub(1);
-    let edits = (1..=args.edits).map(|edit| cluster.policy(index, cluster.port_of(edit)));
-    edits.map(|(name, text)| change(node, &name, &text)).collect()
-}
-
-/// Writes a file and returns the time until it is in force.
-fn change(node: &mut Node, name: &str, text: &str) -> Result<Duration> {
-    // A pause, so that consecutive changes do not affect each other.
-    std::thread::sleep(Duration::from_millis(300));
-    let before = node.applied()?;
-    let begin = Instant::now();
-    node.write(name, text)?;
-    node.until_applied(before)?;
-    Ok(begin.elapsed())
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.2} s", time.as_secs_f64())
-}
-
-fn ratio(part: Duration, whole: Duration) -> f64 {
-    part.as_secs_f64() / whole.as_secs_f64().max(f64::MIN_POSITIVE)
-}
-
-fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-}
-
-fn of_many(times: &[Duration]) -> String {
-    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
-    let worst = times.iter().copied().max().unwrap_or_default();
-    format!("median {:.0} ms, worst {:.0} ms of {}", milliseconds(median(times)), milliseconds(worst), times.len())
+    (0..policies).try_for_each(|index| node.store.remove(&cluster.policy(index, 0)))?;
+    let left = sets.saturating_sub(2 * policies);
+    node.until("unneeded sets are gone", Duration::from_millis(20), |node| Ok(node.sets()? <= left))?;
+    column.add("policies removed, until their IP sets are gone, s", 1, begin.elapsed().as_secs_f64());
+    Ok(())
 }

@@ -1,72 +1,131 @@
-//! The node: a network namespace with the agent in it.
+//! The node: a network namespace with the agent, or Felix, in it.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 use tortie_lab::netns::Namespace;
 use tortie_lab::program::{Answer, Program};
 
 use crate::Result;
+use crate::backend::Backend;
+use crate::cluster::{NODE, status_file};
+use crate::links::Links;
+use crate::store::Store;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-const FAMILIES: [&str; 2] = ["iptables", "ip6tables"];
+
+/// The measured program.
+#[derive(Clone, Debug)]
+pub(crate) enum Software {
+    Tortie(PathBuf),
+    Felix(PathBuf),
+}
+
+/// Changes that a program has taken and applied, by its metrics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    changes: f64,
+    applies: f64,
+}
 
 pub(crate) struct Node {
-    agent: PathBuf,
-    backend: String,
-    // Declared first, so that the agent ends before its namespace and folder are dropped.
+    software: Software,
+    pub(crate) backend: Backend,
+    // Declared first, so that the program ends before its namespace and folder are dropped.
     program: Option<Program>,
-    namespace: Namespace,
-    folder: TempDir,
+    pins: Option<Child>,
+    pub(crate) store: Store,
+    pub(crate) namespace: Namespace,
+    /// The other ends of interfaces.
+    peers: Namespace,
+    pub(crate) folder: TempDir,
+    ticks_per_second: u64,
 }
 
 impl Node {
     /// Creates the node and moves the calling thread into its namespace.
-    pub(crate) fn new(agent: &Path, backend: &str) -> Result<Self> {
+    pub(crate) fn new(software: &Software, backend: Backend, with_etcd: bool) -> Result<Self> {
         let namespace = Namespace::new()?;
         namespace.enter()?;
         let folder = TempDir::new()?;
-        fs::create_dir(folder.path().join("manifests"))?;
-        Ok(Self { agent: agent.canonicalize()?, backend: backend.to_owned(), namespace, folder, program: None })
+        let ticks_per_second = namespace.shell("getconf CLK_TCK")?.trim().parse()?;
+        Ok(Self {
+            software: software.clone(),
+            backend,
+            program: None,
+            pins: (backend == Backend::Ebpf).then(|| holder_of_pins(&namespace)).transpose()?,
+            store: if with_etcd { Store::etcd()? } else { Store::directory(folder.path())? },
+            namespace,
+            peers: Namespace::new()?,
+            folder,
+            ticks_per_second,
+        })
     }
 
-    /// Replaces a manifest by rename, as an editor does.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
-        let new = self.folder.path().join("new");
-        fs::write(&new, text)?;
-        Ok(fs::rename(new, self.folder.path().join("manifests").join(name))?)
+    pub(crate) fn links(&self) -> Result<Links> {
+        Links::of(&self.namespace, &self.peers)
     }
 
-    pub(crate) fn remove(&self, name: &str) -> Result<()> {
-        Ok(fs::remove_file(self.folder.path().join("manifests").join(name))?)
+    pub(crate) const fn is_felix(&self) -> bool {
+        matches!(self.software, Software::Felix(_))
     }
 
-    /// Starts the agent and waits until the kernel is in the desired state. Returns the elapsed
+    fn command(&self) -> Command {
+        let (Software::Tortie(program) | Software::Felix(program)) = &self.software;
+        let mut command = match &self.pins {
+            None => Command::new(program),
+            Some(holder) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--mount=/proc/{}/ns/mnt", holder.id())).arg(program);
+                command
+            }
+        };
+        // Parameters in this shell's environment are not for the program.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FELIX_")) {
+            command.env_remove(name);
+        }
+        command
+            .env("XTABLES_LOCKFILE", self.path("xtables.lock"))
+            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
+            .envs([("FELIX_HEALTHENABLED", "true"), ("FELIX_PROMETHEUSMETRICSENABLED", "true")])
+            .envs(self.backend.parameters().iter().copied());
+        match (&self.software, &self.store) {
+            (Software::Felix(_), Store::Etcd(etcd)) => {
+                command.envs([
+                    ("FELIX_FELIXHOSTNAME", NODE),
+                    ("FELIX_DATASTORETYPE", "etcdv3"),
+                    ("FELIX_ETCDENDPOINTS", &format!("http://{}", etcd.address(0))),
+                    ("FELIX_LOGFILEPATH", "none"),
+                    ("FELIX_LOGSEVERITYSYS", "none"),
+                    ("FELIX_USAGEREPORTINGENABLED", "false"),
+                ]);
+            }
+            _ => {
+                command
+                    .args(["run", "--node", NODE, "--datastore", &self.store.url(), "--state-dir"])
+                    .arg(self.path("state"))
+                    .arg("--mtu-file")
+                    .arg(self.path("mtu"))
+                    .env("TORTIE_SOCKET", "");
+            }
+        }
+        command
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts the program and waits until the kernel is in the desired state. Returns the elapsed
     /// time.
     pub(crate) fn start(&mut self) -> Result<Duration> {
         let begin = Instant::now();
-        let mut command = Command::new(&self.agent);
-        command
-            .args(["run", "--node", "n1", "--datastore"])
-            .arg(format!("file:{}", self.folder.path().join("manifests").display()))
-            .arg("--state-dir")
-            .arg(self.folder.path().join("state"))
-            .arg("--mtu-file")
-            .arg(self.folder.path().join("mtu"))
-            .env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"))
-            .env("FELIX_ENDPOINTSTATUSPATHPREFIX", self.folder.path())
-            .env("TORTIE_SOCKET", "")
-            .envs([
-                ("FELIX_IPTABLESBACKEND", self.backend.as_str()),
-                ("FELIX_HEALTHENABLED", "true"),
-                ("FELIX_PROMETHEUSMETRICSENABLED", "true"),
-            ]);
+        let mut command = self.command();
         self.program = Some(Program::start("agent", &self.namespace, self.folder.path(), &mut command)?);
-        self.until("the agent is ready", Duration::from_millis(5), |node| {
+        self.until("it is ready", Duration::from_millis(5), |node| {
             Ok(node.get(9099, "/readiness").is_ok_and(|answer| answer.status == 200))
         })?;
         Ok(begin.elapsed())
@@ -75,10 +134,16 @@ impl Node {
     pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(program) = self.program.take() else { return Ok(()) };
         let status = program.stop()?;
-        if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
+        // Felix ends by the signal.
+        if status.success() || self.is_felix() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
     }
 
-    fn until(&mut self, description: &str, pause: Duration, mut done: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+    pub(crate) fn until(
+        &mut self,
+        description: &str,
+        pause: Duration,
+        mut done: impl FnMut(&Self) -> Result<bool>,
+    ) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while !done(self)? {
             let program = self.program.as_mut().ok_or("the agent does not run")?;
@@ -91,171 +156,111 @@ impl Node {
         Ok(())
     }
 
-    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
-        let value = self.get(9091, "/metrics")?.metric(name);
-        Ok(value.ok_or_else(|| format!("no metric {name}"))?)
-    }
-
     fn get(&self, port: u16, path: &str) -> std::io::Result<Answer> {
         Answer::get(&self.namespace, port, path, Duration::from_secs(5))
     }
 
-    /// Returns processor time and peak memory of the agent so far, without and with its child
-    /// processes.
-    pub(crate) fn effort(&self) -> Result<String> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process()?))?;
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/PID/status")?;
-        let peak: u64 = peak.trim().trim_end_matches(" kB").parse()?;
-        let (own, all) = self.processor_times()?;
-        let (own, all) = (own.as_secs_f64(), all.as_secs_f64());
-        Ok(format!("{own:.2} s of processor time, {all:.2} s with its programs; {} MiB at most", peak / 1024))
-    }
-
-    /// Returns the size of the tables and the duration of the applies that wrote them.
-    pub(crate) fn applies(&self) -> Result<String> {
+    /// Returns the number of writes to the kernel since the start. Felix lacks some of the
+    /// counters.
+    pub(crate) fn writes(&self) -> Result<f64> {
         let metrics = self.get(9091, "/metrics")?;
-        let sum = |name: &str| -> f64 {
-            let samples = metrics.body.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
-            samples.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+        let count = |name: &&str| match metrics.metric(name) {
+            None if !self.is_felix() => Err(format!("no metric {name}").into()),
+            count => Ok(count.unwrap_or(0.0)),
         };
-        let (rules, chains) = (sum("felix_iptables_rules"), sum("felix_iptables_chains"));
-        let applies = sum("felix_int_dataplane_apply_time_seconds_sum");
-        Ok(format!("{applies:.2} s in applies, for {rules} rules in {chains} chains"))
+        self.backend.write_counters().iter().map(count).sum()
     }
 
-    /// Returns the number of updates that have reached the kernel.
-    pub(crate) fn applied(&self) -> Result<f64> {
-        self.metric("tortie_event_to_kernel_seconds_count")
+    /// Returns the changes taken and applied so far. The agent counts changes that have reached the
+    /// kernel; Felix counts messages to its data plane, and applies.
+    pub(crate) fn progress(&self) -> Result<Progress> {
+        let metrics = self.get(9091, "/metrics")?;
+        let count = |name: &str| metrics.metric(name).ok_or_else(|| format!("no metric {name}"));
+        if !self.is_felix() {
+            return Ok(Progress { changes: count("tortie_event_to_kernel_seconds_count")?, applies: 0.0 });
+        }
+        let messages = metrics.body.lines().filter_map(|line| line.strip_prefix("felix_int_dataplane_messages"));
+        let changes = messages.filter_map(|rest| rest.rsplit_once(' ')?.1.parse::<f64>().ok()).sum();
+        Ok(Progress { changes, applies: count("felix_int_dataplane_apply_time_seconds_count")? })
     }
 
-    pub(crate) fn until_applied(&mut self, more_than: f64) -> Result<()> {
-        self.until("an edit is in force", Duration::from_millis(5), |node| Ok(node.applied()? > more_than))
+    /// Waits until a change after `before` is in force.
+    pub(crate) fn until_applied(&mut self, mut before: Progress) -> Result<()> {
+        let is_felix = self.is_felix();
+        self.until("an edit is in force", Duration::from_millis(5), |node| {
+            let now = node.progress()?;
+            if now.changes <= before.changes {
+                // An apply before the change is not that of the change.
+                before.applies = now.applies;
+                return Ok(false);
+            }
+            Ok(!is_felix || now.applies > before.applies)
+        })
+    }
+
+    /// Returns the time at which a pod's policy was in force, with its interface.
+    pub(crate) fn in_force_since(&self, pod: usize) -> Option<SystemTime> {
+        fs::metadata(self.path("endpoint-status").join(status_file(pod))).and_then(|file| file.modified()).ok()
     }
 
     /// Returns the number of IP sets in the kernel.
     pub(crate) fn sets(&self) -> Result<usize> {
-        Ok(output("ipset", &["list", "-name"], "")?.lines().count())
+        Ok(self.namespace.shell("ipset list -name")?.lines().count())
     }
 
-    pub(crate) fn until_sets(&mut self, count: usize) -> Result<()> {
-        self.until("unneeded sets are gone", Duration::from_millis(20), |node| Ok(node.sets()? <= count))
+    fn process(&self) -> Result<String> {
+        Ok(format!("/proc/{}", self.program.as_ref().ok_or("the agent does not run")?.id()))
     }
 
-    fn process(&self) -> Result<u32> {
-        Ok(self.program.as_ref().ok_or("the agent does not run")?.id())
+    /// Returns resident and proportional memory in MiB.
+    pub(crate) fn memory(&self) -> Result<[f64; 2]> {
+        let rollup = fs::read_to_string(format!("{}/smaps_rollup", self.process()?))?;
+        let mebibytes = |name: &str| -> Result<f64> {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).ok_or("unreadable smaps_rollup")?;
+            Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+        };
+        Ok([mebibytes("Rss:")?, mebibytes("Pss:")?])
     }
 
-    /// Returns the processor time of the agent and its child processes.
-    pub(crate) fn processor_time(&self) -> Result<Duration> {
-        Ok(self.processor_times()?.1)
+    /// Returns the seconds of processor time of the program and its ended child processes.
+    pub(crate) fn processor_time(&self) -> Result<f64> {
+        self.ticks(Path::new(&self.process()?), 11, 4)
     }
 
-    /// Returns the processor time of the agent, without and with its child processes.
-    fn processor_times(&self) -> Result<(Duration, Duration)> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process()?))?;
+    /// Returns the seconds of processor time of this program's ended child processes.
+    pub(crate) fn own_children(&self) -> Result<f64> {
+        self.ticks(Path::new("/proc/self"), 13, 2)
+    }
+
+    fn ticks(&self, process: &Path, first: usize, fields: usize) -> Result<f64> {
+        let stat = fs::read_to_string(process.join("stat"))?;
         // The process name, in parentheses, may contain spaces.
         let (_, rest) = stat.rsplit_once(')').ok_or("unreadable /proc/PID/stat")?;
-        let ticks = rest.split_whitespace().skip(11).take(4).map(|field| field.parse().unwrap_or(0));
-        let ticks: Vec<u64> = ticks.collect();
-        let per_second: u64 = output("getconf", &["CLK_TCK"], "")?.trim().parse()?;
-        let time = |ticks: &[u64]| Duration::from_millis(ticks.iter().sum::<u64>() * 1000 / per_second.max(1));
-        Ok((time(ticks.get(..2).unwrap_or_default()), time(&ticks)))
-    }
-
-    /// Writes the kernel's complete state into an empty namespace, both IP versions in parallel.
-    /// Returns the elapsed time.
-    pub(crate) fn restore_all(&self) -> Result<Duration> {
-        let (folder, backend) = (self.folder.path().display(), &self.backend);
-        let lock = format!("export XTABLES_LOCKFILE={folder}/xtables.lock\n");
-        self.namespace.shell(&format!(
-            "{lock}ipset save >{folder}/sets\n\
-             iptables-{backend}-save >{folder}/v4\n\
-             ip6tables-{backend}-save >{folder}/v6"
-        ))?;
-        let empty = Namespace::new()?;
-        let begin = Instant::now();
-        empty.shell(&format!(
-            "{lock}ipset restore <{folder}/sets\n\
-             iptables-{backend}-restore --noflush --wait <{folder}/v4 & v4=$!\n\
-             ip6tables-{backend}-restore --noflush --wait <{folder}/v6\n\
-             wait $v4"
-        ))?;
-        Ok(begin.elapsed())
-    }
-
-    /// Writes the same change as an edit of the policy that allows this port, with
-    /// `iptables-restore` alone and both IP versions in parallel. Returns the duration of each
-    /// write.
-    pub(crate) fn restores(&self, port: usize, times: usize) -> Result<Vec<Duration>> {
-        let mut inputs = [String::new(), String::new()];
-        for (input, family) in inputs.iter_mut().zip(FAMILIES) {
-            let saved = output(&format!("{family}-{}-save", self.backend), &["-t", "filter"], "")?;
-            let word = port.to_string();
-            let line = saved.lines().find(|line| line.starts_with("-A") && line.split(' ').any(|part| part == word));
-            let chain = line.and_then(|line| line.split(' ').nth(1)).ok_or("the last edit is not in the kernel")?;
-            let rules: Vec<&str> = saved.lines().filter(|line| line.split(' ').take(2).eq(["-A", chain])).collect();
-            *input = match self.backend.as_str() {
-                "nft" => format!("*filter\n:{chain} - -\n{}\nCOMMIT\n", rules.join("\n")),
-                _ => {
-                    let replaced =
-                        rules.iter().enumerate().filter(|(_, rule)| rule.contains(&word)).map(|(at, rule)| {
-                            rule.replacen(&format!("-A {chain}"), &format!("-R {chain} {}", at + 1), 1)
-                        });
-                    format!("*filter\n{}\nCOMMIT\n", replaced.collect::<Vec<_>>().join("\n"))
-                }
-            };
-        }
-        (1..=times)
-            .map(|time| {
-                let other = (port + time).to_string();
-                self.restore_side_by_side(&inputs.each_ref().map(|input| input.replace(&port.to_string(), &other)))
-            })
-            .collect()
-    }
-
-    /// Creates a chain of one rule in each IP version with `iptables-restore` alone, as the minimal
-    /// cost of a write. Returns the duration of each write.
-    pub(crate) fn smallest_writes(&self, times: usize) -> Result<Vec<Duration>> {
-        let input = "*filter\n:bench - -\n-A bench -j ACCEPT\nCOMMIT\n".to_owned();
-        (0..times).map(|_| self.restore_side_by_side(&[input.clone(), input.clone()])).collect()
-    }
-
-    /// Writes one input per IP version, in parallel, and returns the elapsed time.
-    fn restore_side_by_side(&self, inputs: &[String; 2]) -> Result<Duration> {
-        std::thread::sleep(Duration::from_millis(100));
-        let begin = Instant::now();
-        let mut running = Vec::new();
-        for (family, input) in FAMILIES.iter().zip(inputs) {
-            let mut command = Command::new(format!("{family}-{}-restore", self.backend));
-            command.args(["--noflush", "--wait"]).stdin(Stdio::piped()).stderr(Stdio::null());
-            command.env("XTABLES_LOCKFILE", self.folder.path().join("xtables.lock"));
-            let mut child = command.spawn()?;
-            child.stdin.take().ok_or("no pipe")?.write_all(input.as_bytes())?;
-            running.push(child);
-        }
-        for mut child in running {
-            if !child.wait()?.success() {
-                return Err("iptables-restore failed".into());
-            }
-        }
-        Ok(begin.elapsed())
+        let ticks = rest.split_whitespace().skip(first).take(fields).map(str::parse::<u32>);
+        let ticks: u32 = ticks.sum::<std::result::Result<_, _>>()?;
+        Ok(f64::from(ticks) / self.ticks_per_second as f64)
     }
 }
 
-/// Returns the output of a program that must succeed.
-fn output(program: &str, args: &[&str], input: &str) -> Result<String> {
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{program}: {error}"))?;
-    child.stdin.take().ok_or("no pipe")?.write_all(input.as_bytes())?;
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{program} {}: {}: {}", args.join(" "), output.status, stderr.trim()).into());
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.program.take();
+        if let Some(mut holder) = self.pins.take() {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Starts a process whose mount namespace has a BPF file system, so that pinned objects outlast the
+/// agent but not this program.
+fn holder_of_pins(namespace: &Namespace) -> Result<Child> {
+    let mount = "mount -t bpf bpf /sys/fs/bpf && echo mounted && exec sleep infinity";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--", "sh", "-c", mount]).stdout(std::process::Stdio::piped());
+    let mut holder = namespace.spawn(&mut command)?;
+    let mut answer = [0; 8];
+    let read = std::io::Read::read_exact(holder.stdout.as_mut().ok_or("no pipe")?, &mut answer);
+    read.map_err(|_| "eBPF takes a BPF file system, which only root may mount")?;
+    Ok(holder)
 }

@@ -1,0 +1,47 @@
+//! Kubernetes objects in the form that Calico keeps in etcd, and transactions of etcd's JSON API.
+
+use serde_json::{Value, json};
+use tortie_resources::{
+    manifest::Options,
+    to_v3::{self, Conversion},
+};
+
+/// Converts a Kubernetes object as the CNI plugin or the policy controller does; `None` for one
+/// without a counterpart. Other objects stay as they are.
+#[must_use]
+pub fn to_calico(object: &Value) -> Option<Value> {
+    let converted = match object["kind"].as_str()? {
+        "Namespace" => to_v3::namespace(object),
+        "ServiceAccount" => to_v3::service_account(object),
+        "Pod" => to_v3::pod(object, &Options::default()),
+        "NetworkPolicy" => to_v3::network_policy(object),
+        _ => return Some(object.clone()),
+    };
+    match converted.outcome {
+        Conversion::Resource(resource) => Some(resource),
+        Conversion::Nothing | Conversion::Unusable { substitute: None } => None,
+        Conversion::Unusable { substitute } => substitute,
+    }
+}
+
+/// Returns the body of a transaction that writes values and deletes keys without one.
+pub(super) fn transaction(changes: &[(String, Option<String>)]) -> String {
+    let operation = |(key, value): &(String, Option<String>)| match value {
+        Some(value) => json!({"requestPut": {"key": base64(key), "value": base64(value)}}),
+        None => json!({"requestDeleteRange": {"key": base64(key)}}),
+    };
+    json!({"success": changes.iter().map(operation).collect::<Vec<_>>()}).to_string()
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let bits = (0..3).fold(0, |bits, n| bits << 8 | u32::from(chunk.get(n).copied().unwrap_or(0)));
+        for digit in 0..4 {
+            let index = (bits >> (18 - 6 * digit) & 63) as usize;
+            encoded.push(if digit > chunk.len() { '=' } else { char::from(DIGITS[index]) });
+        }
+    }
+    encoded
+}
