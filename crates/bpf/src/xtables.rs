@@ -79,18 +79,15 @@ fn read_once(socket: &OwnedFd, level: i32, name: &str) -> io::Result<XtablesTabl
     // SAFETY: `info` has the layout of the structure of this option and may be written.
     unsafe { get(socket, level, GET_INFO, (&raw mut info).cast(), size_of::<Info>())? };
     let len = ENTRIES_HEADER + info.size as usize;
-    let mut listing = vec![0; ENTRIES_HEADER];
-    listing.reserve_exact(info.size as usize);
+    let mut listing = vec![0; len];
     if let Some(place) = listing.get_mut(..NAME) {
         place.copy_from_slice(&name);
     }
     if let Some(place) = listing.get_mut(SIZE) {
         place.copy_from_slice(&info.size.to_ne_bytes());
     }
-    // SAFETY: `listing` has room for `len` bytes, and begins with the header of this option.
+    // SAFETY: `listing` has `len` bytes, and begins with the header of this option.
     unsafe { get(socket, level, GET_ENTRIES, listing.as_mut_ptr(), len)? };
-    // SAFETY: the kernel has written all of it, or it would have reported an error.
-    unsafe { listing.set_len(len) };
     let hook =
         |hook: usize| (info.valid_hooks & (1 << hook) != 0).then(|| info.hook_entry.get(hook).copied()).flatten();
     Ok(XtablesTable { hooks: std::array::from_fn(hook), listing })

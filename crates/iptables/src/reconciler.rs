@@ -117,7 +117,7 @@ pub struct TableStats {
     pub restore_calls: u64,
     /// Those that failed (`felix_iptables_restore_errors`).
     pub restore_errors: u64,
-    /// Reads of the table, most of them by `iptables-save` (`felix_iptables_save_calls`).
+    /// Reads of the table, by `iptables-save` or from the kernel (`felix_iptables_save_calls`).
     pub save_calls: u64,
     /// Those that failed (`felix_iptables_save_errors`).
     pub save_errors: u64,

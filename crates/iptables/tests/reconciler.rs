@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tortie_iptables::{Backend, Command, Features, HookPosition, InsertMode, Plan, Table, kernel_chain};
+use tortie_iptables::{
+    Backend, Command, Features, HookPosition, InsertMode, Plan, Programs, Reconciler, ReconcilerConfig, Table,
+    kernel_chain,
+};
 
 use support::{BACKENDS, FILTER, Lab, chain, config, describe, expected, jump, mark, name, restore_text};
 
@@ -21,10 +24,23 @@ fn the_first_plan_reads_the_table() {
     assert_eq!(lab.reconciler.plan(lab.now), Plan::Save(command));
 }
 
+/// `iptables-restore` may be that of iptables-nft, whose tables are not among the legacy ones.
+#[test]
+fn tables_that_general_programs_write_are_read_by_them() {
+    let config = config(Backend::Legacy);
+    let reads_entries = |config: &ReconcilerConfig| Reconciler::new(config.clone(), Features::ALL).reads_entries();
+    assert!(reads_entries(&config));
+    let Programs { save, restore } = config.programs.clone();
+    let [general_save, general_restore] = ["iptables-save", "iptables-restore"].map(str::to_owned);
+    for programs in [Programs { save: general_save, restore }, Programs { save, restore: general_restore }] {
+        assert!(!reads_entries(&ReconcilerConfig { programs, ..config.clone() }));
+    }
+}
+
 #[test]
 fn restore_never_flushes_and_waits_for_the_lock() {
     let restore = |features| {
-        let mut reconciler = tortie_iptables::Reconciler::new(config(Backend::Legacy), features);
+        let mut reconciler = Reconciler::new(config(Backend::Legacy), features);
         describe(&mut reconciler, 0);
         let _ = reconciler.plan(Duration::ZERO);
         reconciler.on_saved(Duration::ZERO, Ok(reconciler.save_reader().finish().expect("readable")));
@@ -221,7 +237,7 @@ fn references_swap_and_chains_come_back_in_one_go() {
 #[test]
 fn a_changed_feature_rewrites_the_affected_rules() {
     for backend in BACKENDS {
-        let mut lab = Lab::with(tortie_iptables::ReconcilerConfig { table: Table::Nat, ..config(backend) });
+        let mut lab = Lab::with(ReconcilerConfig { table: Table::Nat, ..config(backend) });
         let masquerade = tortie_iptables::Rule::new(tortie_iptables::Action::Masquerade { ports: None });
         lab.reconciler.set_hook(kernel_chain::POSTROUTING, HookPosition::Append, vec![jump("cali-POSTROUTING")]);
         lab.reconciler.update_chain(chain("cali-POSTROUTING", vec![masquerade]));
@@ -248,7 +264,7 @@ fn hooks_are_put_back_and_the_rules_of_others_keep_their_order() {
     for backend in BACKENDS {
         for insert_mode in [InsertMode::Insert, InsertMode::Append] {
             for attack in attacks {
-                let mut lab = Lab::with(tortie_iptables::ReconcilerConfig { insert_mode, ..config(backend) });
+                let mut lab = Lab::with(ReconcilerConfig { insert_mode, ..config(backend) });
                 lab.run("-A FORWARD -s 10.0.0.1 -j ACCEPT\n-A FORWARD -s 10.0.0.2 -j ACCEPT");
                 describe(&mut lab.reconciler, 1);
                 lab.apply();
@@ -321,11 +337,8 @@ fn the_table_is_checked_5_10_20_seconds_after_a_write_and_at_each_refresh() {
     }
     // Doubling 5, 10, 20, … from the write, and 180 after the last read.
     assert_eq!(reads, [5, 10, 20, 40, 80, 160, 320]);
-    let mut quiet = Lab::with(tortie_iptables::ReconcilerConfig {
-        refresh_interval: None,
-        post_write_interval: HOUR,
-        ..config(Backend::Nft)
-    });
+    let mut quiet =
+        Lab::with(ReconcilerConfig { refresh_interval: None, post_write_interval: HOUR, ..config(Backend::Nft) });
     assert_eq!(
         quiet.kernel.apply(&mut quiet.reconciler, &mut quiet.now),
         Plan::Done { recheck_after: None, problems: 0 }
@@ -378,7 +391,7 @@ fn one_more_endpoint_among_very_many_is_a_small_change() {
 
 #[test]
 fn reject_becomes_drop_outside_the_filter_table() {
-    use tortie_iptables::{Action, Family, Reconciler, ReconcilerConfig, RejectWith, Rule};
+    use tortie_iptables::{Action, Family, RejectWith, Rule};
     let name = "cali-a".parse().unwrap();
     let rule = Rule::new(Action::Reject(RejectWith::PortUnreachable));
     for (table, expected) in [

@@ -33,17 +33,25 @@ pub(crate) fn read(wanted: &[(Family, Table)]) -> Vec<Option<TableSnapshot>> {
     };
     // The thread is in the network namespace of this one.
     thread::scope(|scope| {
-        let other = (!v4.is_empty() && !v6.is_empty()).then(|| std::mem::take(&mut v6));
-        if let Some(other) = other {
-            scope.spawn(move || read_all(other));
+        if v4.is_empty() || v6.is_empty() {
+            read_all(v4);
+            return read_all(v6);
+        }
+        // Without a thread these tables are left to `iptables-save`.
+        let other = thread::Builder::new().spawn_scoped(scope, move || read_all(v6));
+        if let Err(error) = other {
+            tracing::debug!(%error, "cannot start a thread to read legacy tables");
         }
         read_all(v4);
-        read_all(v6);
     });
     read
 }
 
 fn read_one(family: Family, table: Table) -> Option<TableSnapshot> {
+    // The kernel would load the module of another table, and wait for that without a limit.
+    if !tables(family).lines().any(|existing| existing == table.as_str()) {
+        return None;
+    }
     match XtablesTable::read(family == Family::V6, table.as_str()) {
         Ok(read) => TableSnapshot::from_entries(family, table, &read.hooks, read.entries()),
         Err(error) => {

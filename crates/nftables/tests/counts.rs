@@ -10,7 +10,7 @@ use tortie_netfilter::{
     Table as Layer, kernel_chain,
 };
 use tortie_nftables::fake::FakeKernel;
-use tortie_nftables::wire::Counted;
+use tortie_nftables::wire::{Counted, Snapshot};
 use tortie_nftables::{Features, RuleCount, Table, TableConfig, TableId};
 
 const V4: TableId = TableId::calico(Family::V4);
@@ -29,7 +29,7 @@ fn rules(ports: &[u16]) -> Vec<Rule> {
 }
 
 /// FORWARD leads to a group whose chain has the policy's rules, and one without origin.
-fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
+fn listed(layout: Layout) -> (Table, Snapshot) {
     let mut table = Table::new(TableConfig { layout, ..TableConfig::new(V4) }, Features::ALL);
     let jump = vec![Rule::new(Action::Jump(GROUP))];
     table.set_hook(Layer::Filter, kernel_chain::FORWARD, HookPosition::Insert, jump);
@@ -46,6 +46,11 @@ fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
     // A rule that another process has written meanwhile.
     let last = listed.chains.values_mut().filter_map(|chain| chain.rules.last_mut()).last().unwrap();
     last.comment = "cali:0000000000000000; his".to_owned();
+    (table, listed)
+}
+
+fn counted(layout: Layout) -> (Table, Vec<RuleCount>) {
+    let (table, listed) = listed(layout);
     let counts = table.counts(&listed);
     (table, counts)
 }
@@ -74,4 +79,16 @@ fn each_rule_has_a_count_of_its_own_where_it_stays_by_itself() {
     assert_eq!(packets.into_values().collect::<Vec<_>>(), [POLICY, POLICY]);
     assert_eq!(table.kernel_name(Layer::Filter, POLICY).unwrap().as_str(), "filter-cali-pi-x");
     assert_eq!(table.kernel_name(Layer::Raw, POLICY), None);
+}
+
+/// Such a change waits for its plan while a table cannot be read.
+#[test]
+fn chains_that_are_removed_or_replaced_before_the_next_plan_have_no_counts() {
+    for layout in [Layout::Felix, Layout::Fast] {
+        let (mut table, listed) = listed(layout);
+        table.update_chain(Layer::Filter, Chain::new(GROUP, vec![Rule::new(Action::Drop)]));
+        table.remove_chain(Layer::Filter, POLICY);
+        let counts = table.counts(&listed);
+        assert!(layout == Layout::Fast || counts.is_empty(), "{counts:?}");
+    }
 }

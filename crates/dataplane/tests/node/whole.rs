@@ -280,8 +280,8 @@ fn a_pod_that_comes_or_goes_causes_no_read_of_the_tables() {
     assert_eq!(counts(&kernel), (read, committed + 6));
 }
 
-/// With legacy, only a changed table is read before it is written, without a program. In each family
-/// `iptables-restore` is the only program of an edit or a new pod.
+/// With legacy, only a changed table is read before it is written, without a program. In each
+/// family `iptables-restore` is the only program of an edit or a new pod.
 #[test]
 fn a_change_of_legacy_tables_runs_one_restore_for_each_family() {
     let mut dataplane = dataplane(Backend::Legacy, updates(), [up("eth0", 1), up("cali2", 2)]);

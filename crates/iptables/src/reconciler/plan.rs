@@ -7,8 +7,8 @@ use tortie_net::with_causes;
 use crate::reconciler::batch::Effects;
 use crate::reconciler::hooks::Hook;
 use crate::reconciler::isolation::{Isolation, may_be_a_chains_fault};
-use crate::reconciler::{Knowledge, Purpose, Reconciler, TableError};
-use crate::{Backend, Command, CommandError, ForeignCommits, SaveReader, TableSnapshot};
+use crate::reconciler::{Knowledge, Purpose, Reconciler, ReconcilerConfig, TableError};
+use crate::{Backend, Command, CommandError, ForeignCommits, Programs, SaveReader, TableSnapshot};
 
 const RESTORE_RETRIES: u32 = 10;
 const FIRST_RESTORE_DELAY: Duration = Duration::from_millis(1);
@@ -264,10 +264,14 @@ impl Reconciler {
     }
 
     /// Reports whether the next read needs no texts of rules, and the table is one of legacy
-    /// iptables, so that [`TableSnapshot::from_entries`] suffices.
+    /// iptables, so that [`TableSnapshot::from_entries`] suffices. The general programs may write
+    /// to nftables even then, and so the tables that they read count.
     #[must_use]
     pub fn reads_entries(&self) -> bool {
-        self.config.backend == Backend::Legacy && !self.hook_texts_unknown()
+        let ReconcilerConfig { backend, programs, family, .. } = &self.config;
+        *backend == Backend::Legacy
+            && *programs == Programs::specific(Backend::Legacy, *family)
+            && !self.hook_texts_unknown()
     }
 
     fn observe(&mut self, snapshot: TableSnapshot) {

@@ -44,10 +44,15 @@ END
 done";
 
 kernel_test! {
-    fn a_table_reads_like_the_output_of_iptables_save_without_texts() {
+    fn an_existing_table_reads_like_the_output_of_iptables_save_without_texts() {
         let namespace = Namespace::new().unwrap();
         let wanted: Vec<_> = Family::ALL.into_iter().flat_map(|family| Table::ALL.map(|table| (family, table))).collect();
+        let missing = namespace.run(|| read(&wanted)).unwrap();
+        assert!(missing.iter().all(Option::is_none), "{missing:?}");
         for rules in ["true", RULES] {
+            for table in Table::ALL {
+                namespace.shell(&format!("iptables-legacy-save -t {table}; ip6tables-legacy-save -t {table}")).unwrap();
+            }
             namespace.shell(rules).unwrap();
             let read = namespace.run(|| read(&wanted)).unwrap();
             for (&(family, table), read) in wanted.iter().zip(read) {

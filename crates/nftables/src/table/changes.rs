@@ -253,6 +253,7 @@ impl Table {
         }
     }
 
+    #[expect(clippy::expect_used, reason = "the plan has compiled all wanted chains that have changed")]
     fn chain_changes(&self, observed: &Observed, all: bool, parts: &mut Parts) {
         let names: BTreeSet<&LayeredName> = if all {
             self.desired.chains.keys().chain(observed.chains.keys()).collect()
@@ -283,7 +284,7 @@ impl Table {
             if known.is_some_and(|known| known.base == wanted.base.map(Some) && same_rules(&known.rules)) {
                 continue;
             }
-            let rules = self.complete(name, wanted);
+            let rules = self.complete(name, wanted).expect("a wanted chain is defined, and was compiled");
             match known {
                 None => {
                     parts.new_chains.push(add());

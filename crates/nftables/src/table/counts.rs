@@ -31,13 +31,13 @@ pub struct RuleCount {
 impl Table {
     /// Returns the counters of rules with an origin from a
     /// [listing](crate::wire::SnapshotReader::of_rules), by chain, in order. Rules that are missing
-    /// in the kernel are left out.
+    /// in the kernel are left out, as are changed chains before the next plan.
     #[must_use]
     pub fn counts(&self, listed: &Snapshot) -> Vec<RuleCount> {
         let mut counts = Vec::new();
         for (name, chain) in &self.desired.chains {
             let Some(listed) = listed.chains.get(name) else { continue };
-            let rules = self.complete(name, chain);
+            let Some(rules) = self.complete(name, chain) else { continue };
             if rules.iter().all(|rule| rule.content().origin.is_none()) {
                 continue;
             }

@@ -347,10 +347,12 @@ impl Table {
             return;
         }
         let Self { desired: Desired { layers, chains, .. }, pending, faults, .. } = self;
+        let is_included = |rule: &Rule| matches!(rule.action, Some(Action::Include(_)));
         let is_compiled = |name: &LayeredName, chain: &DesiredChain| {
             let (layer, source) = chain.source;
+            let definition = layers.get(layer).graph.definition(source);
             chain.base.is_none()
-                && layers.get(layer).graph.definition(source).is_some()
+                && definition.is_some_and(|chain| !chain.rules.iter().any(is_included))
                 && !faults.quarantine.contains_key(name)
         };
         if pending.all {
@@ -364,17 +366,15 @@ impl Table {
         }
     }
 
-    /// Returns the rules of a chain with their contents.
-    #[expect(clippy::expect_used, reason = "only rules that can be compiled again are forgotten")]
-    pub(super) fn complete<'a>(&self, name: &LayeredName, chain: &'a DesiredChain) -> Cow<'a, [DesiredRule]> {
+    /// Returns the rules of a chain with their contents. If these are forgotten, they are those of
+    /// its present definition, which the next plan compiles; `None` if there is none any more.
+    pub(super) fn complete<'a>(&self, name: &LayeredName, chain: &'a DesiredChain) -> Option<Cow<'a, [DesiredRule]>> {
         if chain.rules.iter().all(|rule| rule.content.is_some()) {
-            return Cow::Borrowed(&chain.rules);
+            return Some(Cow::Borrowed(&chain.rules));
         }
         let (layer, source) = chain.source;
-        let definition = self.desired.layers.get(layer).graph.definition(source);
-        let rules = &definition.expect("a forgotten chain is defined").rules;
-        let compiled = self.compiled(layer, rules, name.as_str(), self.config.id.family);
-        Cow::Owned(compiled.expect("a forgotten chain was compiled before"))
+        let rules = &self.desired.layers.get(layer).graph.definition(source)?.rules;
+        self.compiled(layer, rules, name.as_str(), self.config.id.family).ok().map(Cow::Owned)
     }
 
     /// Returns the stand-in of a chain.

@@ -185,7 +185,7 @@ impl Table {
     }
 
     fn opening_of(&self, chain: &LayeredName, hash: tortie_netfilter::RuleHash) -> Option<u32> {
-        let rules = self.complete(chain, self.desired.chains.get(chain)?);
+        let rules = self.complete(chain, self.desired.chains.get(chain)?)?;
         rules.iter().find(|rule| rule.hash == hash)?.content().opens
     }
 
