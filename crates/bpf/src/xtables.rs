@@ -15,7 +15,7 @@ const SIZE: std::ops::Range<usize> = NAME..NAME + 4;
 const ATTEMPTS: usize = 4;
 
 /// `struct ipt_getinfo`.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 #[repr(C)]
 struct Info {
     name: [u8; NAME],
@@ -57,7 +57,7 @@ impl XtablesTable {
         let mut attempt = 1;
         loop {
             match read_once(&socket, level, name) {
-                // The table has changed between the two calls.
+                // The table has changed between the calls.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && attempt < ATTEMPTS => attempt += 1,
                 result => return result,
             }
@@ -76,8 +76,7 @@ fn read_once(socket: &OwnedFd, level: i32, name: &str) -> io::Result<XtablesTabl
     let place = info.name.get_mut(..name.len()).filter(|place| place.len() < NAME);
     place.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(name.as_bytes());
     let name = info.name;
-    // SAFETY: `info` has the layout of the structure of this option and may be written.
-    unsafe { get(socket, level, GET_INFO, (&raw mut info).cast(), size_of::<Info>())? };
+    read_info(socket, level, &mut info)?;
     let len = ENTRIES_HEADER + info.size as usize;
     let mut listing = vec![0; len];
     if let Some(place) = listing.get_mut(..NAME) {
@@ -88,9 +87,20 @@ fn read_once(socket: &OwnedFd, level: i32, name: &str) -> io::Result<XtablesTabl
     }
     // SAFETY: `listing` has `len` bytes, and begins with the header of this option.
     unsafe { get(socket, level, GET_ENTRIES, listing.as_mut_ptr(), len)? };
+    let mut later = Info { name, ..Info::default() };
+    read_info(socket, level, &mut later)?;
+    if later != info {
+        return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+    }
     let hook =
         |hook: usize| (info.valid_hooks & (1 << hook) != 0).then(|| info.hook_entry.get(hook).copied()).flatten();
     Ok(XtablesTable { hooks: std::array::from_fn(hook), listing })
+}
+
+/// Reads the size and the hooks of the table that `info` names.
+fn read_info(socket: &OwnedFd, level: i32, info: &mut Info) -> io::Result<()> {
+    // SAFETY: `info` has the layout of the structure of this option and may be written.
+    unsafe { get(socket, level, GET_INFO, std::ptr::from_mut(info).cast(), size_of::<Info>()) }
 }
 
 /// Reads an option of a socket.

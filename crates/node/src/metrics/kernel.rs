@@ -35,12 +35,12 @@ pub struct KernelMetrics {
     pub sysctls_repaired: u64,
 }
 
-/// Runs of the iptables programs.
+/// Reads and writes of iptables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IptablesCounts {
-    /// `iptables-save`.
+    /// Reads, by `iptables-save` or from the kernel.
     pub save_calls: u64,
-    /// `iptables-save` that failed.
+    /// Reads that failed.
     pub save_errors: u64,
     /// `iptables-restore`.
     pub restore_calls: u64,
@@ -85,8 +85,12 @@ impl KernelMetrics {
     }
 
     fn expose_iptables(&self, e: &mut Exposition) {
-        e.count("felix_iptables_save_calls", "Number of runs of iptables-save.", self.iptables.save_calls);
-        e.count("felix_iptables_save_errors", "Number of failed runs of iptables-save.", self.iptables.save_errors);
+        e.count(
+            "felix_iptables_save_calls",
+            "Number of reads of tables, by iptables-save or from the kernel.",
+            self.iptables.save_calls,
+        );
+        e.count("felix_iptables_save_errors", "Number of failed reads of tables.", self.iptables.save_errors);
         e.count("felix_iptables_restore_calls", "Number of runs of iptables-restore.", self.iptables.restore_calls);
         e.count(
             "felix_iptables_restore_errors",
