@@ -6,11 +6,11 @@
 //! which drops, takes its place. If that is refused as well, the chain stays as the kernel has it.
 //! If that is a base chain, the whole table counts as not written.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tortie_netfilter::{Chain, ChainName, ChainProblem, InPlace, Refusal, StandIn, Table as Layer};
+use tortie_netfilter::{Chain, ChainName, ChainProblem, InPlace, Refusal, RuleHash, StandIn, Table as Layer};
 
 use super::Table;
 use super::flows::{lacks_flow_table, offloads};
@@ -136,6 +136,7 @@ impl Table {
     /// can be tried.
     pub(super) fn isolate(&mut self, now: Duration, transaction: &Transaction, refused: &[(usize, String)]) -> bool {
         let mut chains: Vec<(LayeredName, BTreeSet<u32>, bool, String)> = Vec::new();
+        let mut openings: BTreeMap<&LayeredName, BTreeMap<RuleHash, u32>> = BTreeMap::new();
         let mut has_changed = false;
         let lacks_flow_table = lacks_flow_table(transaction, refused);
         for (at, reason) in refused {
@@ -147,7 +148,8 @@ impl Table {
                     has_changed |= self.refuse_flows(command, now);
                 }
                 Some(Command::AddRule { chain, rule } | Command::ReplaceRule { chain, rule, .. }) => {
-                    let opens = self.opening_of(chain, rule.shown.hash);
+                    let openings = openings.entry(chain).or_insert_with(|| self.openings_of(chain));
+                    let opens = openings.get(&rule.shown.hash).copied();
                     let chain = &self.source_of(chain);
                     match chains.iter_mut().find(|(name, ..)| name == chain) {
                         Some((_, openings, closes, _)) => {
@@ -184,9 +186,10 @@ impl Table {
         has_changed
     }
 
-    fn opening_of(&self, chain: &LayeredName, hash: tortie_netfilter::RuleHash) -> Option<u32> {
-        let rules = self.complete(chain, self.desired.chains.get(chain)?)?;
-        rules.iter().find(|rule| rule.hash == hash)?.content().opens
+    /// Returns the openings of the rules of a chain that are parts of one.
+    fn openings_of(&self, name: &LayeredName) -> BTreeMap<RuleHash, u32> {
+        let rules = self.desired.chains.get(name).and_then(|chain| self.complete(name, chain)).unwrap_or_default();
+        rules.iter().filter_map(|rule| Some((rule.hash, rule.content().opens?))).collect()
     }
 
     fn refuse(

@@ -57,6 +57,9 @@ impl Set {
     }
 }
 
+/// Fewer changed elements of a set are found one by one, which compares few of the others.
+const FEW_CHANGES: usize = 32;
+
 /// Elements of a set, in order. Most sets have few, for which a node of a tree would be too large.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Elements(Vec<(Key, Option<Key>)>);
@@ -71,6 +74,14 @@ impl Elements {
     }
 
     pub(super) fn add(&mut self, elements: impl ExactSizeIterator<Item = (Key, Option<Key>)>) {
+        if elements.len() < FEW_CHANGES && !self.0.is_empty() {
+            for element in elements {
+                if let Err(at) = self.0.binary_search(&element) {
+                    self.0.insert(at, element);
+                }
+            }
+            return;
+        }
         if self.0.is_empty() {
             self.0.reserve_exact(elements.len());
         }
@@ -81,6 +92,14 @@ impl Elements {
     }
 
     pub(super) fn remove(&mut self, gone: &BTreeSet<(Key, Option<Key>)>) {
+        if gone.len() < FEW_CHANGES {
+            for element in gone {
+                if let Ok(at) = self.0.binary_search(element) {
+                    self.0.remove(at);
+                }
+            }
+            return;
+        }
         self.0.retain(|element| !gone.contains(element));
     }
 }
@@ -141,3 +160,6 @@ impl Observed {
             + sets.iter().filter(|name| self.sets.get(**name) != other.sets.get(**name)).count()
     }
 }
+
+#[cfg(test)]
+mod tests;
