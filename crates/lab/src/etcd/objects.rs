@@ -1,5 +1,7 @@
 //! Kubernetes objects in the form that Calico keeps in etcd, and transactions of etcd's JSON API.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tortie_resources::{
     manifest::Options,
@@ -27,21 +29,10 @@ pub fn to_calico(object: &Value) -> Option<Value> {
 /// Returns the body of a transaction that writes values and deletes keys without one.
 pub(super) fn transaction(changes: &[(String, Option<String>)]) -> String {
     let operation = |(key, value): &(String, Option<String>)| match value {
-        Some(value) => json!({"requestPut": {"key": base64(key), "value": base64(value)}}),
-        None => json!({"requestDeleteRange": {"key": base64(key)}}),
+        Some(value) => {
+            json!({"requestPut": {"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)}})
+        }
+        None => json!({"requestDeleteRange": {"key": BASE64_STANDARD.encode(key)}}),
     };
     json!({"success": changes.iter().map(operation).collect::<Vec<_>>()}).to_string()
-}
-
-fn base64(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut encoded = String::new();
-    for chunk in text.as_bytes().chunks(3) {
-        let bits = (0..3).fold(0, |bits, n| bits << 8 | u32::from(chunk.get(n).copied().unwrap_or(0)));
-        for digit in 0..4 {
-            let index = (bits >> (18 - 6 * digit) & 63) as usize;
-            encoded.push(if digit > chunk.len() { '=' } else { char::from(DIGITS[index]) });
-        }
-    }
-    encoded
 }

@@ -67,8 +67,8 @@ impl Monitor {
         }
     }
 
-    /// Reports whether a notice concerns a link that has not been up, and so loses nothing. A new
-    /// link is created down, and must not wait before it is up.
+    /// Reports whether a notice concerns a link that is down, and so loses nothing. A new link is
+    /// created down, and must not wait before it is up.
     fn is_of_idle_link(&self, notice: &Notice) -> bool {
         let Notice::Link(LinkState { index, .. }) = notice else { return false };
         !self.damper.holds(*index) && self.links.get(index).is_none_or(|known| !known.is_running)
