@@ -8,9 +8,9 @@ mod overlay {
 
 use std::path::Path;
 
-use overlay::cluster::{RoutePath, dumped, new, route_path, until, until_connected};
+use overlay::cluster::{RoutePath, dumped, new, route_path, until, until_connected, web_for_node};
 use rustix::process::Signal;
-use tortie_lab::overlay::Encapsulation;
+use tortie_lab::overlay::{Encapsulation, OverlayCluster};
 
 tortie_lab::kernel_test! {
     fn pods_of_different_nodes_reach_each_other_under_policy() {
@@ -80,6 +80,34 @@ tortie_lab::kernel_test! {
         ] {
             assert!(routes.contains(route), "no {route} in\n{routes}");
         }
+    }
+
+    fn policy_names_nodes_whose_packets_come_through_tunnels() {
+        let cluster = &mut new(&[0, 0, 0], Encapsulation::Always);
+        let others = cluster.others.len();
+        let mut admit = |cluster: &mut OverlayCluster, number: usize| {
+            cluster.others.truncate(others);
+            cluster.others.push(web_for_node(number));
+            cluster.apply().unwrap();
+        };
+        admit(cluster, 0);
+        cluster.start_all().unwrap();
+        // The server of another node sees the address of the tunnel.
+        let reaches = |cluster: &OverlayCluster, from: usize| {
+            ["10.66.2.2", "fd00:66:2::2"].map(|web| {
+                let line = format!("timeout 1 bash -c '</dev/tcp/{web}/80' 2>/dev/null && echo reached || echo denied");
+                cluster.shell(from, &line).trim() == "reached"
+            })
+        };
+        until(cluster, "the first node reaches the server and the third does not", |cluster| {
+            (reaches(cluster, 0), reaches(cluster, 2)) == ([true; 2], [false; 2])
+        });
+        until_connected(cluster, "with a policy for nodes");
+        admit(cluster, 2);
+        until(cluster, "the third node reaches the server and the first does not", |cluster| {
+            (reaches(cluster, 0), reaches(cluster, 2)) == ([false; 2], [true; 2])
+        });
+        until_connected(cluster, "with a policy for another node");
     }
 
     fn nodes_of_two_subnets_need_tunnels_between_them_alone() {

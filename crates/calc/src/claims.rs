@@ -22,7 +22,7 @@ use tortie_model::{
 
 use crate::AddressClaims;
 use crate::contests::Contests;
-use crate::items::{ItemId, Members};
+use crate::items::{ItemId, Items};
 use crate::problem::{ClaimFlaw, IgnoredObject, Reason};
 use crate::services::ServiceIndex;
 use node_addresses::{NodeAddresses, NodeSource};
@@ -61,8 +61,8 @@ impl Claims {
     fn of<'u>(
         objects: impl IntoIterator<Item = &'u Update>,
         mut confirmed: impl FnMut(&WorkloadEndpointKey, &WorkloadEndpoint),
-    ) -> (Self, Members) {
-        let (mut claims, mut members) = (Self::default(), Members::new(Overlap::Keep));
+    ) -> (Self, Items) {
+        let (mut claims, mut members) = (Self::default(), Items::new(Overlap::Keep));
         for object in objects {
             claims.on_object(object);
             let Update::WorkloadEndpoint(key, Some(endpoint)) = object else { continue };
@@ -148,7 +148,7 @@ impl Claims {
 
     /// Reports whether an address in an `EndpointSlice` of the namespace belongs to pods of other
     /// namespaces.
-    pub(crate) fn bars_from_slice(&self, members: &mut Members, namespace: &str, address: IpAddr) -> bool {
+    pub(crate) fn bars_from_slice(&self, members: &mut Items, namespace: &str, address: IpAddr) -> bool {
         if self.treatment == AddressClaims::Any {
             return false;
         }
@@ -217,7 +217,7 @@ impl Claims {
 
     /// Evaluates the claims that may have changed. Returns their endpoints with the addresses that
     /// count, if any do.
-    pub(crate) fn flush(&mut self, members: &mut Members) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
+    pub(crate) fn flush(&mut self, members: &mut Items) -> Vec<(WorkloadEndpointKey, Option<Arc<WorkloadEndpoint>>)> {
         if self.stale.is_empty() {
             return Vec::new();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tortie_labelindex::{MatchIndex, MemberIndex, SetDefinition};
+use tortie_labelindex::{MatchIndex, SetDefinition};
 use tortie_model::desired::DesiredUpdate;
 use tortie_model::{
     Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
@@ -76,7 +76,7 @@ impl Graph {
     /// Creates a graph without any objects.
     #[must_use]
     pub fn new(config: &GraphConfig) -> Self {
-        let mut members = MemberIndex::new(config.overlap);
+        let mut members = Members::new(config.overlap);
         let mut matches = MatchIndex::new();
         if config.istio_ambient_mode {
             members.add_set(&istio::set_id(), SetDefinition { selector: istio::workloads(), named_port: None });
@@ -137,6 +137,7 @@ impl Graph {
             Update::Profile(name, profile) => self.on_profile(&name, profile.as_ref().map(|profile| &profile.labels)),
             Update::Node(name, node) => {
                 self.stats.node(&name, node.is_some());
+                self.members.on_node(&name, node.as_deref());
                 self.config.on_node(&name, node.as_deref());
                 self.computed.on_node(&name, node.as_deref(), &mut self.matches);
                 self.hosts.on_node(&name, node.as_deref(), &mut self.sequencer);
@@ -203,7 +204,7 @@ impl Graph {
     }
 
     fn flush_claims(&mut self) {
-        for (key, value) in self.claims.flush(&mut self.members) {
+        for (key, value) in self.claims.flush(&mut self.members.items) {
             let was_unproven = self.claims.is_unproven(&key);
             self.on_workload_endpoint(key, value, was_unproven);
         }
@@ -230,7 +231,7 @@ impl Graph {
         match value {
             Some(v) => {
                 let nets = v.nets().map(Cidr::to_host);
-                let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                let change = self.members.items.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
                 if let ItemId::Workload(key) = change.key {
                     claims.on_confirmed(
                         change.nets_before.iter().filter(|_| !was_unproven),
@@ -244,7 +245,7 @@ impl Graph {
                 }
             }
             None => {
-                if let Some(nets_before) = self.members.remove_item(&item)
+                if let Some(nets_before) = self.members.items.remove_item(&item)
                     && let ItemId::Workload(key) = item
                 {
                     claims.on_confirmed(nets_before.iter().filter(|_| !was_unproven), [], services);
@@ -260,13 +261,13 @@ impl Graph {
         match &value {
             Some(v) => {
                 let nets = v.expected_ipv4.iter().chain(&v.expected_ipv6).copied().map(Cidr::host);
-                let change = self.members.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
+                let change = self.members.items.set_item(item, &v.labels, &v.profiles, &self.profiles, nets, &v.ports);
                 if change.is_new {
                     self.stats.host_endpoint_came(key.host.as_str());
                 }
             }
             None => {
-                if self.members.remove_item(&item).is_some() {
+                if self.members.items.remove_item(&item).is_some() {
                     self.stats.host_endpoint_went(key.host.as_str());
                 }
             }
@@ -299,17 +300,17 @@ impl Graph {
         let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name)));
         match value {
             Some(v) => {
-                self.members.set_network_set(item, &v.labels, &v.profiles, &self.profiles, &v.nets);
+                self.members.items.set_network_set(item, &v.labels, &v.profiles, &self.profiles, &v.nets);
             }
             None => {
-                self.members.remove_item(&item);
+                self.members.items.remove_item(&item);
             }
         }
     }
 
     fn on_profile(&mut self, name: &ProfileName, labels: Option<&Labels>) {
         let existed = self.profiles.on_labels(name, labels);
-        self.members.set_parent(name, labels);
+        self.members.items.set_parent(name, labels);
         self.matches.set_parent(name, labels);
         self.profile_decoder.on_profile(name, labels, existed);
     }
@@ -403,13 +404,13 @@ impl Graph {
         self.scanner.flush(&mut sets);
         for (id, source) in sets.deactivated {
             match source {
-                SetSource::Items(_) => self.members.remove_set(&id),
+                SetSource::Selected(definition) => self.members.remove_set(&id, &definition),
                 SetSource::Service(service) => self.services.remove_set(id, &service),
             }
         }
         for (id, source) in sets.activated {
             match source {
-                SetSource::Items(definition) => self.members.add_set(&id, definition),
+                SetSource::Selected(definition) => self.members.add_set(&id, definition),
                 SetSource::Service(service) => self.services.add_set(id, &service),
             }
         }
@@ -417,7 +418,7 @@ impl Graph {
         if self.has_mesh {
             istio::set_type(&mut self.sequencer.ip_sets, &istio::set_id());
         }
-        let (claims, members) = (&self.claims, &mut self.members);
+        let (claims, members) = (&self.claims, &mut self.members.items);
         let is_foreign = |namespace: &str, address| claims.bars_from_slice(members, namespace, address);
         self.services.flush(is_foreign, &mut self.sequencer.ip_sets);
     }
@@ -512,7 +513,7 @@ impl Graph {
     /// Counts for metrics.
     #[must_use]
     pub fn stats(&self) -> GraphStats {
-        let members = self.members.stats();
+        let members = self.members.items.stats();
         GraphStats {
             hosts: self.stats.hosts(),
             host_endpoints: self.stats.host_endpoints,
@@ -537,6 +538,7 @@ impl Graph {
             && self.claims.is_empty()
             && self.contests.is_empty()
             && self.has_only_the_mesh()
+            && self.members.has_no_nodes()
             && self.computed.is_empty()
             && self.policies.is_empty()
             && self.profiles.is_empty()
@@ -557,10 +559,11 @@ impl Graph {
 
     /// Reports whether the indexes hold only the set and the selector that a mesh always has.
     fn has_only_the_mesh(&self) -> bool {
-        if !self.has_mesh || self.members.stats().items > 0 || self.matches.stats().items > 0 {
-            return self.members.is_empty() && self.matches.is_empty();
+        let items = &self.members.items;
+        if !self.has_mesh || items.stats().items > 0 || self.matches.stats().items > 0 {
+            return items.is_empty() && self.matches.is_empty();
         }
-        let (mut members, mut matches) = (self.members.clone(), self.matches.clone());
+        let (mut members, mut matches) = (items.clone(), self.matches.clone());
         members.remove_set(&istio::set_id());
         members.flush(&mut Vec::new());
         matches.remove_selector(&OtherCriterion::Mesh.into());

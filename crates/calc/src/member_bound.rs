@@ -8,11 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tortie_labelindex::CountedSelector;
 use tortie_model::{Key, ProfileName};
 use tortie_selector::Selector;
 
-use crate::items::Members;
+use crate::items::{Counted, Members};
 use crate::problem::{IgnoredObject, Reason};
 use crate::slot_table::Slot;
 
@@ -43,7 +42,7 @@ struct Suspect {
     rules: MeasuredRules,
     sets: u64,
     /// Counts of the first selectors.
-    counted: Vec<CountedSelector>,
+    counted: Vec<Counted>,
     /// Number of members with which the bound is exceeded first; `None` if it is not exceeded.
     beyond: Option<u64>,
     /// Whether the last [`MemberBound::flush`] reported the rules as refused.
@@ -59,7 +58,7 @@ pub(crate) struct MemberBound {
     by_sets: BTreeSet<(u64, RuleOwner)>,
     suspects: BTreeMap<RuleOwner, Suspect>,
     /// Counts that are not needed any more.
-    released: Vec<CountedSelector>,
+    released: Vec<Counted>,
     new_problems: Vec<IgnoredObject>,
 }
 
@@ -172,7 +171,7 @@ impl MemberBound {
 impl Suspect {
     /// Decides whether the bound is exceeded. Returns false if that needs further counts, which the
     /// index has after it settles.
-    fn count(&mut self, members: &mut Members, limit: u64, step: usize, released: &mut Vec<CountedSelector>) -> bool {
+    fn count(&mut self, members: &mut Members, limit: u64, step: usize, released: &mut Vec<Counted>) -> bool {
         let mut sum = 0_u64;
         for (place, counted) in self.counted.iter().enumerate() {
             sum = sum.saturating_add(members.count(counted));

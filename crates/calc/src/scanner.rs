@@ -17,8 +17,8 @@ use tortie_selector::{Selector, unique_id};
 /// Members of an IP set, by definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetSource {
-    /// Endpoints and network sets that a selector picks.
-    Items(SetDefinition),
+    /// Nodes, or endpoints and network sets, that a selector picks.
+    Selected(SetDefinition),
     /// Endpoints of a service.
     Service(ServiceSet),
 }
@@ -138,7 +138,7 @@ impl RuleScanner {
         let mut known = FxHashSet::default();
         let sets = sets.filter(|set| known.insert(std::ptr::from_ref(*set)));
         let selector = |set: &UsedSet| match &set.source {
-            SetSource::Items(definition) => Some(definition.selector.clone()),
+            SetSource::Selected(definition) => Some(definition.selector.clone()),
             SetSource::Service(_) => None,
         };
         sets.filter_map(selector).collect()

@@ -14,8 +14,8 @@ use tortie_model::desired::{
     RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
-    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update,
+    Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Node, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
+    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update, selects_nodes,
 };
 use tortie_selector::{Selector, unique_id};
 
@@ -112,6 +112,25 @@ impl World<'_> {
                 _ => None,
             })
             .collect()
+    }
+
+    /// Returns the objects among which a selector picks: nodes, if nothing without a label of a node
+    /// matches it.
+    fn candidates(&self, selector: &Selector) -> Vec<Item<'_>> {
+        if !selects_nodes(selector) {
+            return self.items();
+        }
+        let nodes = self.datastore.values().filter_map(|value| match value {
+            Update::Node(_, Some(node)) => Some(node),
+            _ => None,
+        });
+        let item = |node: &Node| {
+            let own = node.labels.iter().map(|(name, value)| (format!("pcnode.{name}"), value.to_owned()));
+            let mut labels: BTreeMap<String, String> = own.collect();
+            labels.insert("pcnode.projectcalico.org/node".to_owned(), String::new());
+            Item { labels, nets: node.own_addresses().map(Cidr::host).collect(), ports: &[] }
+        };
+        nodes.map(|node| item(node)).collect()
     }
 
     fn policies(&self) -> Vec<(PolicyId, Arc<Policy>)> {
@@ -255,7 +274,7 @@ impl World<'_> {
     }
 
     fn note_matched(&mut self, id: &IpSetId, selector: &Selector) {
-        let items = self.items();
+        let items = self.candidates(selector);
         let nets = items.iter().filter(|item| selector.matches(&item.labels)).map(|item| {
             let nets = item.nets.iter().flat_map(|net| net.masked().split_default_route());
             nets.collect::<BTreeSet<Cidr>>().len() as u64
@@ -316,7 +335,7 @@ impl World<'_> {
     }
 
     fn nets(&self, selector: &Selector) -> BTreeSet<Cidr> {
-        let items = self.items();
+        let items = self.candidates(selector);
         let of_matching = items.iter().filter(|item| selector.matches(&item.labels)).flat_map(|item| &item.nets);
         let mut members: BTreeSet<Cidr> = of_matching.flat_map(|net| net.masked().split_default_route()).collect();
         if self.suppress_overlaps {
@@ -334,7 +353,7 @@ impl World<'_> {
         let id = IpSetId::new(unique_id("n", &format!("{},{text},{name}", selector.id())));
         self.note_matched(&id, selector);
         let mut members = BTreeSet::new();
-        for item in self.items().iter().filter(|item| selector.matches(&item.labels)) {
+        for item in self.candidates(selector).iter().filter(|item| selector.matches(&item.labels)) {
             for port in item.ports.iter().filter(|port| port.name == *name) {
                 let protocol = PortProtocol::of(port.protocol).unwrap();
                 if wanted.is_none_or(|wanted| wanted == protocol) {

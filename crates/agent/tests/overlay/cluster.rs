@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tortie_lab::cases::{ClusterPod, ContainerPort, LabelledNamespace};
 use tortie_lab::overlay::{Encapsulation, OverlayCluster};
-use tortie_lab::pods::{Flow, Pod, Port, Protocol, Timing};
+use tortie_lab::pods::{Flow, Pod, Port, Protocol, Timing, node_name};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -43,6 +43,27 @@ pub(crate) fn new(subnets: &[u8], encapsulation: Encapsulation) -> OverlayCluste
     }));
     cluster.apply().unwrap();
     cluster
+}
+
+/// Returns a policy that lets one node connect to the servers, and no other node.
+pub(crate) fn web_for_node(number: usize) -> Value {
+    json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2",
+        "kind": "ClusterNetworkPolicy",
+        "metadata": { "name": "nodes" },
+        "spec": {
+            "tier": "Admin",
+            "priority": 1,
+            "subject": { "pods": { "podSelector": { "matchLabels": { "app": "web" } } } },
+            "ingress": [
+                {
+                    "action": "Accept",
+                    "from": [{ "nodes": { "matchLabels": { "kubernetes.io/hostname": node_name(number) } } }],
+                },
+                { "action": "Deny", "from": [{ "nodes": {} }] },
+            ],
+        },
+    })
 }
 
 /// Returns the nodes and pods of `testdata/calico-vxlan`, with agents that read it.

@@ -130,14 +130,14 @@ fn resolve(spelling: &Spelling, resolved: &mut Option<Selector>) -> (IpSetId, Se
         Spelling::Selector(selector) => {
             let selector = selector.resolve();
             let id = IpSetId::new(selector.id().as_str());
-            (id, SetSource::Items(SetDefinition { selector, named_port: None }))
+            (id, SetSource::Selected(SetDefinition { selector, named_port: None }))
         }
         Spelling::NamedPort(selector, port) => {
             let whole = || selector.as_ref().map_or_else(Selector::all, SelectorSpelling::resolve);
             let selector = resolved.get_or_insert_with(whole).clone();
             let protocol = port.protocol.map_or("any", PortProtocol::as_str);
             let id = IpSetId::new(unique_id("n", &format!("{},{protocol},{}", selector.id(), port.name)));
-            (id, SetSource::Items(SetDefinition { selector, named_port: Some(port.clone()) }))
+            (id, SetSource::Selected(SetDefinition { selector, named_port: Some(port.clone()) }))
         }
         Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
     }

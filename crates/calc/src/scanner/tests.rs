@@ -73,7 +73,7 @@ fn a_negated_selector_narrows_a_positive_one() {
     let sets = compiled.iter().next().unwrap().sets;
     assert!(sets.not_src.is_empty());
     let out = flush(&mut scanner);
-    let SetSource::Items(definition) = &out.activated[0].1 else { panic!("not a selector") };
+    let SetSource::Selected(definition) = &out.activated[0].1 else { panic!("not a selector") };
     assert_eq!(definition.selector.canonical(), "(a == \"b\" && !has(c))");
 }
 

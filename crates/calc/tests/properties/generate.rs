@@ -44,6 +44,11 @@ fn selector() -> impl Strategy<Value = Selector> {
         "b starts with ''",
         "has(a) && !has(c)",
         "c not in {'y'}",
+        "has(pcnode.projectcalico.org/node)",
+        "pcnode.a == 'x' && !has(pcnode.b)",
+        "has(pcnode.a) && b != 'y'",
+        "!has(pcnode.a)",
+        "has(pcnode.a) || has(b)",
     ];
     select(texts).prop_map(|text| Selector::parse(text).unwrap())
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tortie_model::{
     BgpConfiguration, Cidr, EncapMode, HostConfigKey, IpPool, Labels, NamespacedName, Node, NodeAddress,
-    NodeAddressKind, NodeBgp, ScopedConfig, Service, Update, Valid, Wireguard,
+    NodeAddressKind, NodeBgp, NodeTunnels, ScopedConfig, Service, Update, Valid, Wireguard,
 };
 use tortie_selector::Selector;
 
@@ -15,14 +15,17 @@ fn host() -> impl Strategy<Value = &'static str> {
 }
 
 fn node() -> impl Strategy<Value = Update> {
-    let address = select(vec!["192.0.2.1", "192.0.2.2", "2001:db8::1"]);
+    let address = select(vec!["192.0.2.1", "192.0.2.2", "2001:db8::1", "10.0.0.1"]);
     let bgp = prop::option::weighted(0.2, Just(NodeBgp::default()));
-    let value = (bgp, prop::option::of(address), labels());
+    let tunnels = prop::option::weighted(0.4, select(vec!["10.0.0.1", "10.9.0.1"]));
+    let value = (bgp, prop::option::of(address), tunnels, labels());
     (host(), prop::option::weighted(0.7, value)).prop_map(|(name, value)| {
-        let node = |(bgp, address, labels): (Option<NodeBgp>, Option<&str>, Labels)| {
+        let node = |(bgp, address, vxlan, labels): (Option<NodeBgp>, Option<&str>, Option<&str>, Labels)| {
             let kind = NodeAddressKind::InternalIp;
             let addresses = address.map(|text| NodeAddress { address: text.into(), kind }).into_iter().collect();
-            Valid::new(Node { bgp, addresses, tunnels: None, pod_networks: [].into(), labels }).unwrap()
+            let vxlan = vxlan.map(|text| text.parse().unwrap());
+            let tunnels = vxlan.map(|vxlan| Box::new(NodeTunnels { vxlan: Some(vxlan), ..NodeTunnels::default() }));
+            Valid::new(Node { bgp, addresses, tunnels, pod_networks: [].into(), labels }).unwrap()
         };
         Update::Node(name.into(), value.map(node))
     })

@@ -283,7 +283,7 @@ fn addresses_of_pods_need_their_right() {
 #[test]
 fn network_sets_carry_no_reserved_label() {
     let set = |label: &str| json!({"metadata": {"name": "s", "namespace": "dev", "labels": {"role": "x", label: "y"}}});
-    for label in ["pcns.projectcalico.org/name", "pcns.team", "pcsa.role", "projectcalico.org/namespace"] {
+    for label in ["pcns.projectcalico.org/name", "pcns.team", "pcsa.role", "pcnode.a", "projectcalico.org/namespace"] {
         let message = format!("the label {label} is reserved for endpoints");
         Request::create("networksets", set(label)).refused(LABELS, &role("tortie-all-tiers", None), &message);
         Request::new("UPDATE", "networksets", set(label), set(label)).refused(LABELS, &[], &message);

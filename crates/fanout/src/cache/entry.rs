@@ -24,11 +24,14 @@ pub struct Entry {
     pub remote_view: RemoteView,
 }
 
-/// Part of an object that nodes other than its own need.
+/// Part of an object that nodes other than its own need, or clients of Typha's protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteView {
     /// All of it.
     Same,
+    /// All of it, and this text for clients of Typha's protocol: a policy without the rules that
+    /// name nodes, which these clients cannot read ([`tortie_model::Policy::without_nodes`]).
+    ForTypha(Bytes),
     /// A shorter text: labels, profiles, addresses and named ports of a workload endpoint, but not
     /// its interface and similar fields. Only the difference is stored, since most of the text is
     /// the same.
@@ -115,6 +118,10 @@ impl Entry {
             Update::HostConfig(..) => RemoteView::Nothing,
             Update::Block(..) => RemoteView::Block,
             Update::SyncerObject(..) => RemoteView::OtherSyncer,
+            Update::Policy(id, Some(policy)) => match policy.without_nodes() {
+                Some(reduced) => RemoteView::ForTypha(v1::encode(&Update::Policy(id.clone(), Some(reduced)))?.into()),
+                None => RemoteView::Same,
+            },
             Update::WorkloadEndpoint(key, endpoint) => {
                 let reduced = endpoint.clone().map(Valid::for_other_node);
                 let reduced = v1::encode(&Update::WorkloadEndpoint(key.clone(), reduced))?;
@@ -151,7 +158,16 @@ impl Entry {
         if self.path.starts_with("/calico/resources/v3/") { self.revision() } else { "" }
     }
 
-    /// Returns the value in the batches shared by all clients of this format; `None` if these lack
+    /// Returns the value for clients of Typha's protocol.
+    #[must_use]
+    pub fn value_for_typha(&self) -> &Bytes {
+        match &self.remote_view {
+            RemoteView::ForTypha(text) => text,
+            _ => &self.value,
+        }
+    }
+
+    /// Returns the value in the batches of the fan-out's protocol shared by all clients of this format; `None` if these lack
     /// the object.
     #[must_use]
     pub fn value_in(&self, format: WireFormat) -> Option<Bytes> {
@@ -171,7 +187,7 @@ impl Entry {
             }
         };
         match &self.remote_view {
-            RemoteView::Same => Some(Cow::Borrowed(&self.value)),
+            RemoteView::Same | RemoteView::ForTypha(_) => Some(Cow::Borrowed(&self.value)),
             RemoteView::Reduced { cut, replacement } => {
                 let before = self.value.get(..cut.start).unwrap_or_default();
                 let after = self.value.get(cut.end..).unwrap_or_default();
@@ -185,9 +201,12 @@ impl Entry {
     /// Returns the size of its path and its values in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let reduced =
-            if let RemoteView::Reduced { replacement, .. } = &self.remote_view { replacement.len() } else { 0 };
-        self.path.len() + self.value.len() + reduced
+        let other = match &self.remote_view {
+            RemoteView::Reduced { replacement, .. } => replacement.len(),
+            RemoteView::ForTypha(text) => text.len(),
+            _ => 0,
+        };
+        self.path.len() + self.value.len() + other
     }
 }
 

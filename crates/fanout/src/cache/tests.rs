@@ -169,6 +169,34 @@ fn a_returning_client_resumes_within_the_log() {
 }
 
 #[test]
+fn clients_of_typha_get_no_rule_that_names_nodes() {
+    let rule = |action, selector: &str| {
+        let mut rule = Rule::new(action);
+        rule.source.selector = Some(selector.parse().unwrap());
+        rule
+    };
+    let policy = |rules: Vec<Rule>| {
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+        Update::Policy(id, Some(Valid::new(Policy { inbound: rules.into(), ..Policy::default() }).unwrap()))
+    };
+    let plain = rule(RuleAction::Allow, "app == 'a'");
+    let entry = |rules: &[&Rule]| Entry::new(&policy(rules.iter().copied().cloned().collect()), None).unwrap();
+    let text = entry(&[
+        &rule(RuleAction::Allow, "has(pcnode.rack)"),
+        &plain,
+        &rule(RuleAction::Deny, "pcnode.rack == 'b' && !has(pcnode.gpu)"),
+    ]);
+    assert_eq!(text.value_for_typha(), &entry(&[&plain, &Rule::new(RuleAction::Deny)]).value);
+    assert_eq!(text.value_in(WireFormat::OneNode).as_ref(), Some(&text.value));
+    // A negated selector of nodes matches everything where they are unknown.
+    let mut negated = Rule::new(RuleAction::Allow);
+    negated.source.extras.not_selector = Some("has(pcnode.rack)".parse().unwrap());
+    assert_eq!(entry(&[&negated]).value_for_typha(), &entry(&[]).value);
+    let plain = entry(&[&plain]);
+    assert_eq!((plain.value_for_typha(), &plain.remote_view), (&plain.value, &RemoteView::Same));
+}
+
+#[test]
 fn other_nodes_need_less_of_a_workload() {
     let update = |endpoint: &WorkloadEndpoint| {
         let key = WorkloadEndpointKey::new("a/b", "k8s", "ns/pod", "eth0");

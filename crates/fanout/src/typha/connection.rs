@@ -355,7 +355,7 @@ fn write_breadcrumb(breadcrumb: &Breadcrumb, compressed: bool) -> Bytes {
         .iter()
         .map(|delta| UpdateRef {
             key: &delta.path,
-            value: delta.entry.as_ref().map_or(&[], |entry| &entry.value),
+            value: delta.entry.as_ref().map_or(&[], |entry| entry.value_for_typha()),
             revision: delta.entry.as_ref().map_or("", |entry| entry.revision()),
             v3_resource_version: delta.entry.as_ref().map_or("", |entry| entry.v3_resource_version()),
             update_type: match delta.change {
@@ -390,14 +390,14 @@ fn write_snapshot(base: Snapshot, compressed: bool) -> WireSnapshot {
     }
     let (mut updates, mut bytes) = (Vec::with_capacity(limit), 0);
     for entry in base.entries.iter() {
-        if updates.len() >= limit || bytes + entry.value.len() > MESSAGE_BYTES && !updates.is_empty() {
+        if updates.len() >= limit || bytes + entry.value_for_typha().len() > MESSAGE_BYTES && !updates.is_empty() {
             write(&mut updates, &mut pieces);
             bytes = 0;
         }
-        bytes += entry.value.len();
+        bytes += entry.value_for_typha().len();
         updates.push(UpdateRef {
             key: &entry.path,
-            value: &entry.value,
+            value: entry.value_for_typha(),
             revision: entry.revision(),
             v3_resource_version: entry.v3_resource_version(),
             update_type: UpdateType::New,

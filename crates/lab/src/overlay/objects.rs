@@ -32,7 +32,7 @@ pub fn tunnel_addresses(number: usize) -> [IpAddr; 2] {
     [v4.into(), Ipv6Addr::new(0xfd00, 0x67, 0, 0, 0, 0, 0, last).into()]
 }
 
-/// Returns a node with Calico's annotations.
+/// Returns a node with Calico's annotations, and its name as label `kubernetes.io/hostname`.
 #[must_use]
 pub fn node(name: &str, addresses: [IpAddr; 2], tunnels: [IpAddr; 2]) -> Value {
     json!({
@@ -40,6 +40,7 @@ pub fn node(name: &str, addresses: [IpAddr; 2], tunnels: [IpAddr; 2]) -> Value {
         "kind": "Node",
         "metadata": {
             "name": name,
+            "labels": { "kubernetes.io/hostname": name },
             "annotations": {
                 "projectcalico.org/IPv4Address": format!("{}/24", addresses[0]),
                 "projectcalico.org/IPv6Address": format!("{}/64", addresses[1]),

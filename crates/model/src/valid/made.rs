@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use tortie_selector::Selector;
 
 use super::Valid;
-use crate::{Labels, Policy, PolicyKind, PolicyTypes, Profile, ProfileRules, Rule, RuleAction};
+use crate::{Labels, Policy, PolicyKind, PolicyTypes, Profile, ProfileRules, Rule, RuleAction, selects_nodes};
 
 impl ProfileRules {
     /// Returns empty rules, which are shared by all.
@@ -60,4 +60,32 @@ impl Policy {
             ..Self::default()
         })
     }
+
+    /// Returns the policy for readers to which labels of nodes in selectors mean nothing; `None` if
+    /// no rule selects nodes ([`selects_nodes`]). Rules that allow nodes or log them are left out;
+    /// other rules deny everything instead.
+    #[must_use]
+    pub fn without_nodes(&self) -> Option<Valid<Self>> {
+        if !self.inbound.iter().chain(&*self.outbound).any(rule_selects_nodes) {
+            return None;
+        }
+        let rules = |rules: &[Rule]| {
+            let known = rules.iter().filter_map(|rule| match (rule_selects_nodes(rule), rule.action) {
+                (false, _) => Some(rule.clone()),
+                (true, RuleAction::Deny | RuleAction::NextTier) => Some(Rule::new(RuleAction::Deny)),
+                (true, RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => None,
+            });
+            Rule::list(known.collect())
+        };
+        let (inbound, outbound) = (rules(&self.inbound), rules(&self.outbound));
+        Some(Valid::trusted(Self { inbound, outbound, ..self.clone() }))
+    }
+}
+
+/// A negated selector of nodes would match everything else, so it counts as well.
+fn rule_selects_nodes(rule: &Rule) -> bool {
+    [&rule.source, &rule.destination]
+        .into_iter()
+        .flat_map(|side| side.selector.iter().chain(&side.extras.not_selector))
+        .any(selects_nodes)
 }

@@ -223,7 +223,8 @@ fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -
     let action = action(kind, map, sink)?;
     let ports = ports(kind, map, ports_name, sink);
     let reports = sink.problems.reports();
-    let peers = map.list(peers_name, sink, |field, sink| peer(field, peers_name == "to", sink));
+    let is_egress = peers_name == "to";
+    let peers = map.list(peers_name, sink, |field, sink| peer(kind, field, is_egress, sink));
     if peers.is_empty() && sink.problems.reports() == reports {
         // The API forbids a rule without peers, so its meaning is unknown.
         map.error(sink, format!("needs at least one peer in `{peers_name}`"));
@@ -272,11 +273,15 @@ fn action(kind: Kind, map: Map<'_, '_>, sink: &mut Sink) -> Option<RuleAction> {
     }
 }
 
-fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
-    if is_unsupported(cursor, egress, sink) {
+fn peer(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
+    if is_unsupported(kind, cursor, egress, sink) {
         return None;
     }
-    let known: &[&str] = if egress { &["namespaces", "pods", "networks"] } else { &["namespaces", "pods"] };
+    let known: &[&str] = match (egress, kind) {
+        (true, _) => &["namespaces", "pods", "nodes", "networks"],
+        (false, Kind::ClusterNetworkPolicy) => &["namespaces", "pods", "nodes"],
+        (false, _) => &["namespaces", "pods"],
+    };
     match pods(cursor, known, sink)? {
         Some((selector, namespace_selector)) => {
             // Felix also selects the network sets of the namespaces, whereas the API specifies
@@ -286,22 +291,19 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
                 namespace_selector: &namespace_selector,
                 ..SideSelectors::default()
             };
-            let combined = side_selector("", &written, &mut sink.selectors).map(|text| {
-                combination(&text, &mut sink.selectors).unwrap_or_else(|error| {
-                    if !sink.has_errors() {
-                        cursor.error(sink, with_causes(&error));
-                    }
-                    Selector::none()
-                })
-            });
+            let text = side_selector("", &written, &mut sink.selectors);
             Some(EntityMatch {
-                selector: combined,
+                selector: text.map(|text| peer_selector(&text, cursor, sink)),
                 extras: originally(&selector, &namespace_selector, sink),
                 ..EntityMatch::default()
             })
         }
         None => {
             let map = cursor.map(sink)?;
+            if let Some(nodes) = map.field("nodes") {
+                let selector = peer_selector(&label_selector::of_nodes(nodes, sink), cursor, sink);
+                return Some(EntityMatch { selector: Some(selector), ..EntityMatch::default() });
+            }
             let reports = sink.problems.reports();
             let nets = map.list("networks", sink, scalar::net);
             if nets.is_empty() {
@@ -315,17 +317,27 @@ fn peer(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityM
     }
 }
 
-/// Reports a peer of a kind that Calico does not have, or that the API has for egress rules alone.
-fn is_unsupported(cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> bool {
+fn peer_selector(text: &str, peer: Cursor<'_, '_>, sink: &mut Sink) -> Selector {
+    combination(text, &mut sink.selectors).unwrap_or_else(|error| {
+        if !sink.has_errors() {
+            peer.error(sink, with_causes(&error));
+        }
+        Selector::none()
+    })
+}
+
+/// Reports a peer of a kind that is not enforced, or that the API has for egress rules alone.
+fn is_unsupported(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> bool {
     let Some(map) = cursor.map(&mut Sink::default()) else { return false };
-    for (name, items) in [("nodes", Some("nodes")), ("domainNames", Some("domains")), ("networks", None)] {
+    for name in ["nodes", "domainNames", "networks"] {
         let Some(field) = map.field(name) else { continue };
-        let message = match (egress, items) {
-            (true, None) => continue,
-            (true, Some(items)) => {
-                format!("peers of this kind are not supported here; list the addresses of the {items} under `networks`")
+        let message = match (name, egress) {
+            ("domainNames", true) => {
+                "peers of this kind are not supported here; list the addresses of the domains under `networks`"
             }
-            (false, _) => "is not a peer of ingress rules".to_owned(),
+            ("nodes" | "networks", true) => continue,
+            ("nodes", false) if kind == Kind::ClusterNetworkPolicy => continue,
+            _ => "is not a peer of ingress rules",
         };
         field.error(sink, message);
         return true;

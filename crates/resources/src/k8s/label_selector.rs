@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use tortie_model::{NODE_LABEL, NODE_LABEL_PREFIX};
+
 use crate::object::reserved::ORCHESTRATOR_LABEL;
 use crate::object::{is_label_name, is_label_value};
 use crate::tree::{Cursor, Map, Sink};
@@ -11,7 +13,16 @@ use crate::tree::{Cursor, Map, Sink};
 pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String {
     let mut terms = vec![format!("{ORCHESTRATOR_LABEL} == 'k8s'")];
     if let Some(map) = field.and_then(|field| field.map(sink)) {
-        terms.extend(requirements(map, sink));
+        terms.extend(requirements("", map, sink));
+    }
+    terms.join(" && ")
+}
+
+/// Returns the selector of rules for a node selector; an empty one selects all nodes.
+pub(super) fn of_nodes(field: Cursor<'_, '_>, sink: &mut Sink) -> String {
+    let mut terms = vec![format!("has({NODE_LABEL})")];
+    if let Some(map) = field.map(sink) {
+        terms.extend(requirements(NODE_LABEL_PREFIX, map, sink));
     }
     terms.join(" && ")
 }
@@ -19,11 +30,12 @@ pub(crate) fn of_pods(field: Option<Cursor<'_, '_>>, sink: &mut Sink) -> String 
 /// Returns the selector over namespace labels for a namespace selector; an empty one selects all
 /// namespaces.
 pub(super) fn of_namespaces(field: Cursor<'_, '_>, sink: &mut Sink) -> String {
-    let terms = field.map(sink).map(|map| requirements(map, sink)).unwrap_or_default();
+    let terms = field.map(sink).map(|map| requirements("", map, sink)).unwrap_or_default();
     if terms.is_empty() { "all()".into() } else { terms.join(" && ") }
 }
 
-fn requirements(map: Map<'_, '_>, sink: &mut Sink) -> Vec<String> {
+/// Returns the terms of a selector; `prefix` precedes each name of a label.
+fn requirements(prefix: &str, map: Map<'_, '_>, sink: &mut Sink) -> Vec<String> {
     map.only(&["matchLabels", "matchExpressions"], sink);
     let mut terms = Vec::new();
     if let Some(field) = map.field("matchLabels") {
@@ -31,14 +43,14 @@ fn requirements(map: Map<'_, '_>, sink: &mut Sink) -> Vec<String> {
         labels.sort_unstable();
         for (name, value) in labels {
             check(field, name, &[value], sink);
-            terms.push(format!("{name} == '{value}'"));
+            terms.push(format!("{prefix}{name} == '{value}'"));
         }
     }
-    terms.extend(map.list("matchExpressions", sink, expression));
+    terms.extend(map.list("matchExpressions", sink, |cursor, sink| expression(prefix, cursor, sink)));
     terms
 }
 
-fn expression(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
+fn expression(prefix: &str, cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
     let map = cursor.map(sink)?;
     map.only(&["key", "operator", "values"], sink);
     let values = map.texts("values", sink);
@@ -59,10 +71,10 @@ fn expression(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<String> {
         let _ = write!(set, "{}'{value}'", if set.is_empty() { "" } else { ", " });
     }
     Some(match operator {
-        "In" => format!("{name} in {{ {set} }}"),
-        "NotIn" => format!("{name} not in {{ {set} }}"),
-        "Exists" => format!("has({name})"),
-        "DoesNotExist" => format!("! has({name})"),
+        "In" => format!("{prefix}{name} in {{ {set} }}"),
+        "NotIn" => format!("{prefix}{name} not in {{ {set} }}"),
+        "Exists" => format!("has({prefix}{name})"),
+        "DoesNotExist" => format!("! has({prefix}{name})"),
         other => {
             field.error(sink, format!("`{other}` is none of In, NotIn, Exists, DoesNotExist"));
             return None;

@@ -1,5 +1,7 @@
 //! Labels that only the platform sets.
 
+use tortie_model::NODE_LABEL_PREFIX;
+
 use crate::object::Kind;
 
 pub(crate) const NAMESPACE_LABEL: &str = "projectcalico.org/namespace";
@@ -25,7 +27,11 @@ pub(crate) fn is_labelled_by_users(kind: Kind) -> bool {
 /// on host endpoints.
 pub(crate) fn is_reserved(kind: Kind, label: &str) -> bool {
     let is_of_namespace = matches!(kind, Kind::Pod | Kind::NetworkSet);
-    is_inherited(label) || PLATFORM_LABELS.contains(&label) || is_of_namespace && label.starts_with(PLATFORM_PREFIX)
+    let is_of_node = label.starts_with(NODE_LABEL_PREFIX);
+    is_of_node
+        || is_inherited(label)
+        || PLATFORM_LABELS.contains(&label)
+        || is_of_namespace && label.starts_with(PLATFORM_PREFIX)
 }
 
 /// Returns whether endpoints get this label only from their namespace or service account.

@@ -9,7 +9,7 @@ use tortie_model::{
 };
 use tortie_selector::{Expr, Selector};
 
-use super::selectors::{SideSelectors, combination, side_selector};
+use super::selectors::{MISSES_NODES, SideSelectors, combination, misses_nodes, side_selector};
 use crate::object::is_label_name;
 use crate::scalar::{self, Spelling};
 use crate::spelling::suggestion;
@@ -180,6 +180,9 @@ fn side(map: Map<'_, '_>, name: &str, context: RuleContext<'_>, peer: bool, sink
     };
     let combined = combined.map(|text| parse(&text));
     let not_selector = (!written.not_selector.is_empty()).then(|| parse(written.not_selector));
+    if combined.as_ref().is_some_and(misses_nodes) {
+        side.warn(sink, MISSES_NODES);
+    }
     let original = OriginalMatch {
         selector: as_written(written.selector, sink),
         namespace_selector: as_written(written.namespace_selector, sink),

@@ -4,7 +4,7 @@
 //! namespaces and service accounts are rewritten, as expressions
 //! (`libcalico-go/lib/backend/syncersv1/updateprocessors/{rules,globalnetworkpolicyprocessor}.go`).
 
-use tortie_model::SelectorCache;
+use tortie_model::{NODE_LABEL_PREFIX, SelectorCache, selects_nodes};
 use tortie_selector::{Expr, Label, ParseError, Selector};
 
 use crate::object::reserved::{NAMESPACE_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX};
@@ -45,6 +45,24 @@ pub(crate) fn side_selector(
 /// that is too long with its prefix.
 pub(crate) fn combination(text: &str, selectors: &mut SelectorCache) -> Result<Selector, CombinationError> {
     selectors.parse(text).map_err(CombinationError)
+}
+
+/// Warning for a selector that [`misses_nodes`].
+pub(crate) const MISSES_NODES: &str = "names labels of nodes (`pcnode.`) and yet selects no node: each match must need \
+                                       such a label, and a policy of a namespace needs `namespaceSelector: global()`";
+
+/// Reports whether the selector of one side of a rule names labels of nodes in vain: it can match
+/// without one, so that it selects endpoints, or it needs a namespace, which nodes do not have.
+pub(crate) fn misses_nodes(selector: &Selector) -> bool {
+    if !selector.text().contains(NODE_LABEL_PREFIX) {
+        return false;
+    }
+    let mut names_nodes = false;
+    selector.expr().visit(&mut |expr| {
+        names_nodes |= expr.label().is_some_and(|label| label.as_str().starts_with(NODE_LABEL_PREFIX));
+    });
+    let needs_namespace = selector.facts().get(NAMESPACE_LABEL).is_some_and(|facts| facts.must_be_present);
+    names_nodes && (!selects_nodes(selector) || needs_namespace)
 }
 
 /// Error of a combination.

@@ -32,7 +32,7 @@ const FOREIGN: [&str; 18] = [
 ];
 
 /// Labels by which objects of `dev` could pass for those of others.
-const LABELS: [(&str, &str); 15] = [
+const LABELS: [(&str, &str); 17] = [
     ("projectcalico.org/namespace", "prod"),
     ("projectcalico.org/name", "prod"),
     ("projectcalico.org/orchestrator", "k8s"),
@@ -43,6 +43,8 @@ const LABELS: [(&str, &str); 15] = [
     ("pcns.team", "platform"),
     ("pcsa.role", "trusted"),
     ("pcsa.projectcalico.org/name", "default"),
+    ("pcnode.projectcalico.org/node", ""),
+    ("pcnode.role", "monitoring"),
     ("kubernetes.io/metadata.name", "prod"),
     ("team", "platform"),
     ("role", "trusted"),

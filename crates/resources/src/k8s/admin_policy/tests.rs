@@ -164,7 +164,7 @@ fn an_unreadable_rule_allows_nothing() {
         "{action: ACTION, from: []}",
         "{action: ACTION, from: [{}]}",
         "{action: ACTION, from: [{namespaces: {}, pods: {}}]}",
-        "{action: ACTION, from: [{namespaces: {}}, {nodes: {}}]}",
+        "{action: ACTION, from: [{namespaces: {}}, {domainNames: [a.org]}]}",
         "{action: ACTION, from: [{networks: [10.0.0.0/8]}]}",
         "{action: ACTION, from: [{namespaces: {matchExpressions: [{key: a, operator: Near, values: [b]}]}}]}",
         "{action: ACTION, from: [{namespaces: {}}], protocols: [{}]}",
@@ -208,22 +208,17 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
     };
     for (peer, expected) in [
         (
-            "{nodes: {matchLabels: {role: infra}}}",
-            "8:33 spec.egress[0].to[0].nodes: peers of this kind are not supported here; list the addresses of the \
-             nodes under `networks`",
-        ),
-        (
             "{domainNames: [example.com, '*.example.org']}",
             "8:39 spec.egress[0].to[0].domainNames: peers of this kind are not supported here; list the addresses of \
              the domains under `networks`",
         ),
-        ("{node: {}}", "8:26 spec.egress[0].to[0].node: is not a known field; is `pods` meant?"),
+        ("{node: {}}", "8:26 spec.egress[0].to[0].node: is not a known field; is `nodes` meant?"),
         (
             "{networks: [x]}",
             "8:37 spec.egress[0].to[0].networks[0]: `x` is neither an IP address nor a network in CIDR notation",
         ),
         ("{networks: []}", "8:25 spec.egress[0].to[0]: names no network"),
-        ("{}", "8:25 spec.egress[0].to[0]: must give one of namespaces, pods, networks"),
+        ("{}", "8:25 spec.egress[0].to[0]: must give one of namespaces, pods, nodes, networks"),
     ] {
         let found = resource(&text(peer), UnknownFields::Refuse);
         let problems: Vec<String> = found.problems.iter().map(|p| format!("{} {p}", p.position)).collect();
@@ -232,11 +227,46 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
         let found = resource(&text(&format!("{{namespaces: {{}}}}, {peer}, {peer}")), UnknownFields::Refuse);
         assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
     }
-    for (name, value) in [("nodes", "{}"), ("domainNames", "[a.org]"), ("networks", "[10.0.0.0/8]")] {
+    for (name, value) in [("domainNames", "[a.org]"), ("networks", "[10.0.0.0/8]")] {
         let ingress = with_rule(&format!("{{action: Deny, from: [{{{name}: {value}}}]}}"));
         let problems = resource(&ingress, UnknownFields::Refuse).problems;
         let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(messages, [format!("spec.ingress[0].from[0].{name}: is not a peer of ingress rules")]);
+    }
+}
+
+#[test]
+fn node_peers_select_nodes_by_their_labels() {
+    for (nodes, expected) in [
+        ("{}", "has(pcnode.projectcalico.org/node)"),
+        (
+            "{matchLabels: {rack: a}, matchExpressions: [{key: k8s.io/gpu, operator: DoesNotExist}]}",
+            "has(pcnode.projectcalico.org/node) && pcnode.rack == 'a' && ! has(pcnode.k8s.io/gpu)",
+        ),
+        (
+            "{matchExpressions: [{key: zone, operator: In, values: [x, z]}]}",
+            "has(pcnode.projectcalico.org/node) && pcnode.zone in { 'x', 'z' }",
+        ),
+    ] {
+        let found =
+            resource(&with_rule(&format!("{{action: Accept, from: [{{nodes: {nodes}}}]}}")), UnknownFields::Refuse);
+        assert_eq!(found.problems, []);
+        let (_, found) = policy(&found.outcome);
+        let selector = found.inbound[0].source.selector.as_ref().unwrap();
+        assert_eq!(selector.text(), expected);
+        assert!(tortie_model::selects_nodes(selector));
+        for kind in ["AdminNetworkPolicy", "BaselineAdminNetworkPolicy"] {
+            let text = format!(
+                "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: {kind}\nmetadata: {{name: default}}\nspec:\n  \
+                 priority: 1\n  subject: {{namespaces: {{}}}}\n  egress:\n  - {{action: Deny, to: [{{nodes: {nodes}}}]}}\n"
+            );
+            let found = resource(&text, UnknownFields::Ignore);
+            let (_, found) = policy(&found.outcome);
+            assert_eq!(found.outbound[0].destination.selector.as_ref(), Some(selector));
+            let ingress = resource(&text.replace("egress", "ingress").replace("to:", "from:"), UnknownFields::Refuse);
+            let messages: Vec<String> = ingress.problems.iter().map(ToString::to_string).collect();
+            assert!(messages.contains(&"spec.ingress[0].from[0].nodes: is not a peer of ingress rules".to_owned()));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use tortie_model::SelectorCache;
 use tortie_selector::Selector;
 
-use super::{SideSelectors, global_policy, namespaced_policy, side_selector};
+use super::{SideSelectors, global_policy, misses_nodes, namespaced_policy, side_selector};
 
 #[test]
 fn sides_of_rules() {
@@ -92,4 +92,21 @@ fn published_example() {
     let side =
         Selector::parse(&side_selector("policy-demo", &written, &mut SelectorCache::default()).unwrap()).unwrap();
     assert_eq!(side.id().as_str(), "s:AMAB7BNa5u3MmIiwZrblkWt4eY3LuNV_frvthw");
+}
+
+#[test]
+fn selectors_that_name_nodes_in_vain_are_told_from_those_that_select_nodes() {
+    let misses = |text: &str| misses_nodes(&Selector::parse(text).unwrap());
+    for text in [
+        "pcnode.a == 'x'",
+        "has(pcnode.a) && b == 'pcnode.c'",
+        "app == 'pcnode.'",
+        "(!has(projectcalico.org/namespace)) && (has(pcnode.a))",
+    ] {
+        assert!(!misses(text), "{text}");
+    }
+    for text in ["!has(pcnode.a)", "has(pcnode.a) || has(b)", "(projectcalico.org/namespace == 'n') && (has(pcnode.a))"]
+    {
+        assert!(misses(text), "{text}");
+    }
 }
