@@ -117,6 +117,29 @@ programmed on nodes: IP sets: 2 written; policies and profiles: 1 written; endpo
 }
 
 #[test]
+fn a_policy_for_nodes_closes_their_connections_and_follows_their_labels() {
+    let policy = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: edge}\nspec:\n  \
+                  tier: Admin\n  priority: 1\n  subject: {pods: {podSelector: {matchLabels: {app: db}}}}\n  ingress:\n  - \
+                  {action: Deny, from: [{nodes: {matchLabels: {role: edge}}}]}\n";
+    let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", policy)]);
+    let change = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml"];
+    let (text, code) = run(folder.path(), &change, "");
+    assert_eq!(code, 2);
+    assert!(text.contains("  - closed  node n1 -> shop/db: everything\n"), "{text}");
+
+    let trace = ["trace", "--datastore", "file:.", "--from", "node:n1", "--to", "shop/db", "--port", "80"];
+    let (text, code) = run(folder.path(), &trace, "");
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("ClusterNetworkPolicy/edge, ingress rule 0"), "{text}");
+    let map = ["map", "--datastore", "file:.", "-o", "dot"];
+    let (text, code) = run(folder.path(), &map, "");
+    assert!(code == 0 && text.contains("192.168.0.1"), "{text}");
+
+    fs::write(folder.path().join("cluster.yaml"), CLUSTER.replace("role: edge", "role: core")).unwrap();
+    assert_eq!(run(folder.path(), &trace, "").1, 0);
+}
+
+#[test]
 fn everything_is_available_as_json_and_yaml() {
     let folder = folder(&[("cluster.yaml", CLUSTER), ("policy.yaml", POLICY)]);
     let arguments = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml", "-o", "json"];
