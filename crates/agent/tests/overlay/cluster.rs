@@ -45,8 +45,11 @@ pub(crate) fn new(subnets: &[u8], encapsulation: Encapsulation) -> OverlayCluste
     cluster
 }
 
-/// Returns a policy that lets one node connect to the servers, and no other node.
+/// Returns a policy by which servers and one node may connect to each other, and servers and other
+/// nodes may not.
 pub(crate) fn web_for_node(number: usize) -> Value {
+    let node = json!([{ "nodes": { "matchLabels": { "kubernetes.io/hostname": node_name(number) } } }]);
+    let all = json!([{ "nodes": {} }]);
     json!({
         "apiVersion": "policy.networking.k8s.io/v1alpha2",
         "kind": "ClusterNetworkPolicy",
@@ -55,13 +58,8 @@ pub(crate) fn web_for_node(number: usize) -> Value {
             "tier": "Admin",
             "priority": 1,
             "subject": { "pods": { "podSelector": { "matchLabels": { "app": "web" } } } },
-            "ingress": [
-                {
-                    "action": "Accept",
-                    "from": [{ "nodes": { "matchLabels": { "kubernetes.io/hostname": node_name(number) } } }],
-                },
-                { "action": "Deny", "from": [{ "nodes": {} }] },
-            ],
+            "ingress": [{ "action": "Accept", "from": node }, { "action": "Deny", "from": all }],
+            "egress": [{ "action": "Accept", "to": node }, { "action": "Deny", "to": all }],
         },
     })
 }
