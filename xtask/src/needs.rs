@@ -37,8 +37,6 @@ const PACKERS: &[Need] = &[
     Need { file: "objcopy", package: "binutils" },
     Need { file: "dpkg-deb", package: "dpkg" },
     Need { file: "ldd", package: "libc-bin" },
-    // The image contains it.
-    Need { file: "conntrack", package: "conntrack" },
     Need { file: "tar", package: "tar" },
     Need { file: "gzip", package: "gzip" },
 ];

@@ -204,12 +204,11 @@ pub trait Sysctls: Clock {
 
 /// Connection tracking, and marks of the addresses whose entries are still to be deleted.
 pub trait Conntrack: Clock {
-    /// Deletes all conntrack entries of connections that come from this address, or whose replies
-    /// do.
-    ///
-    /// # Errors
-    /// If that fails. An address without connections is no error.
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError>;
+    /// Deletes all conntrack entries of connections that come from one of these addresses, or whose
+    /// replies do. Returns the outcome of each address; a missing outcome counts as a failure. An
+    /// address without connections is none. The kernel has no index of addresses, so the dataplane
+    /// passes all of them at once.
+    fn flush_conntrack(&mut self, addresses: &[IpAddr]) -> Vec<Result<(), KernelError>>;
 
     /// Returns the addresses for which [`mark_flush`](Self::mark_flush) was called last with
     /// `true`, also by a process that has ended. The marks last as long as the connections do:
@@ -402,6 +401,6 @@ pub struct CallTimes {
     pub route_lists: Vec<Duration>,
     /// Duration of each list of the routes of one interface.
     pub interface_lists: Vec<Duration>,
-    /// Duration of each deletion of conntrack entries.
+    /// Duration of each deletion of conntrack entries, of any number of addresses.
     pub conntrack_waits: Vec<Duration>,
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Programs that the agent may run.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 17] = [
     "iptables",
     "ip6tables",
     "iptables-save",
@@ -25,11 +25,7 @@ const NAMES: [&str; 18] = [
     "iptables-legacy-restore",
     "ip6tables-legacy-restore",
     "ipset",
-    "conntrack",
 ];
-
-/// Programs on a node without iptables and IP sets.
-const NAMES_WITHOUT_PACKET_FILTERS: [&str; 1] = ["conntrack"];
 
 /// Search path of the real programs.
 pub(super) const REAL_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
@@ -40,16 +36,15 @@ pub(super) const REAL_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/b
 #[derive(Debug)]
 pub(super) struct Helpers {
     programs: PathBuf,
-    /// The installed programs: [`NAMES`] or [`NAMES_WITHOUT_PACKET_FILTERS`].
+    /// The installed programs: [`NAMES`], or none.
     names: &'static [&'static str],
     faults: PathBuf,
 }
 
 impl Helpers {
-    /// Creates the wrappers; without packet filters, only for programs other than iptables and
-    /// ipset.
+    /// Creates the wrappers; without packet filters, none.
     pub(super) fn create(folder: &Path, has_packet_filters: bool) -> io::Result<Self> {
-        let names: &[_] = if has_packet_filters { &NAMES } else { &NAMES_WITHOUT_PACKET_FILTERS };
+        let names: &[_] = if has_packet_filters { &NAMES } else { &[] };
         let helpers = Self { programs: folder.join("programs"), names, faults: folder.join("faults") };
         fs::create_dir_all(&helpers.programs)?;
         fs::create_dir_all(&helpers.faults)?;

@@ -1,11 +1,9 @@
 //! An image in OCI layout, made without a container runtime.
 //!
-//! It contains the agent, `conntrack` (the only program that the agent runs with every back end),
-//! and, as both are linked to glibc, the loader and their libraries, copied from the build machine.
-//! It has no distribution, no shell and no iptables. The nftables and eBPF back ends need nothing
-//! else.
+//! It contains the agent and, as it is linked to glibc, the loader and its libraries, copied from
+//! the build machine. It has no distribution, no shell and no iptables. The nftables and eBPF back
+//! ends need nothing else.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,8 +43,7 @@ pub(super) fn make(package: &Package, binary: &Binary) -> Result<PathBuf, String
     let layout = empty(&package.out.join("oci"))?;
     let tree = package.out.join("layer");
     // Layers that rarely change come first.
-    let system =
-        layer(package, &layout, &tree, "conntrack, libraries, and the loader of glibc", |tree| system(binary, tree))?;
+    let system = layer(package, &layout, &tree, "libraries, and the loader of glibc", |tree| system(binary, tree))?;
     let agent = layer(package, &layout, &tree, "the agent", |tree| {
         copy(&root().join("LICENSE"), &tree.join("usr/share/doc/tortie/LICENSE"), 0o644)?;
         copy(&binary.program, &tree.join("usr/bin/tortie"), 0o755)
@@ -96,19 +93,10 @@ fn labels() -> Value {
     })
 }
 
-/// The program that the agent runs with every back end, to delete conntrack entries of removed
-/// workloads.
-const CONNTRACK: &str = "usr/sbin/conntrack";
-
-/// Adds `conntrack`, the loader and the libraries of both programs under the paths by which they
-/// are found, their licences, and the other files of a root.
+/// Adds the loader and the libraries of the program under the paths by which they are found, their
+/// licences, and the other files of a root.
 fn system(binary: &Binary, tree: &Path) -> Result<(), String> {
-    let conntrack = Path::new("/").join(CONNTRACK);
-    let mut paths = BTreeSet::from([conntrack.clone()]);
-    for program in [&binary.program, &conntrack] {
-        paths.extend(library_paths(&output(Command::new("ldd").arg(program))?)?);
-    }
-    for path in &paths {
+    for path in &library_paths(&output(Command::new("ldd").arg(&binary.program))?)? {
         // A link would point to a missing file.
         let real = fs::canonicalize(path).map_err(failed(path))?;
         copy(&real, &tree.join(path.strip_prefix("/").unwrap_or(path)), 0o755)?;

@@ -63,7 +63,7 @@ tortie_lab::kernel_test! {
                 std::os::unix::fs::symlink(real.trim(), bin.join(name)).unwrap();
             }
         }
-        for name in ["ipset", "conntrack", "iptables"] {
+        for name in ["ipset", "iptables"] {
             let real = node.shell(&format!("command -v {name} || true"));
             if !real.trim().is_empty() {
                 std::os::unix::fs::symlink(real.trim(), bin.join(name)).unwrap();

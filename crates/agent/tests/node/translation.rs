@@ -60,8 +60,6 @@ tortie_lab::kernel_test! {
         node.write("policy.yaml", &policy(&[80], &[]).replace("from: [{podSelector: {matchLabels: {app: client}}}], ", ""));
         let programs = node.folder().join("programs");
         fs::create_dir(&programs).unwrap();
-        let conntrack = node.shell("command -v conntrack");
-        std::os::unix::fs::symlink(conntrack.trim(), programs.join("conntrack")).unwrap();
         node.set("PATH", &programs.display().to_string());
         node.set("FELIX_BPFENABLED", "true");
         node.set("FELIX_FLOATINGIPS", "Enabled");

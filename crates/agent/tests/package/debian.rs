@@ -52,15 +52,13 @@ fn the_package_depends_on_the_linked_libraries() {
     assert_eq!(field("Version").trim(), env!("CARGO_PKG_VERSION"));
     let linked = output_of(Command::new("ldd").arg(&PACKAGES.binary.program));
     let libraries = linked.lines().filter_map(|line| line.trim().split_once(" => "));
-    let mut owners: BTreeSet<&str> = libraries
+    let owners: BTreeSet<&str> = libraries
         .map(|(name, _)| match name.split('.').next().unwrap() {
             "libc" | "libm" | "libpthread" | "libdl" | "librt" => "libc6",
             "libgcc_s" => "libgcc-s1",
             other => panic!("{other} is of a package that is not depended on"),
         })
         .collect();
-    // A program that the agent runs with each back end.
-    owners.insert("conntrack");
     let depends = field("Depends");
     let named: BTreeSet<&str> = depends.split(',').map(|one| one.split_whitespace().next().unwrap()).collect();
     assert_eq!(named, owners);

@@ -19,17 +19,23 @@ pub struct FakeConntrack {
     pub flushed: Vec<IpAddr>,
     /// Addresses whose conntrack entries are still to be deleted.
     pub marked: BTreeSet<IpAddr>,
+    /// Number of calls that deleted conntrack entries, each of any number of addresses.
+    pub walks: usize,
 }
 
 impl Conntrack for FakeKernel {
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.writes.flushes += 1;
+    fn flush_conntrack(&mut self, addresses: &[IpAddr]) -> Vec<Result<(), KernelError>> {
+        self.writes.flushes += addresses.len();
+        self.conntrack.walks += 1;
         self.times.conntrack_waits.push(Duration::ZERO);
-        if self.conntrack.unflushable.contains(&address) {
-            return Err(KernelError::Failed("conntrack: exit code 1".into()));
-        }
-        self.conntrack.flushed.push(address);
-        Ok(())
+        let mut flush = |address: &IpAddr| {
+            if self.conntrack.unflushable.contains(address) {
+                return Err(KernelError::Failed("an entry is busy".into()));
+            }
+            self.conntrack.flushed.push(*address);
+            Ok(())
+        };
+        addresses.iter().map(&mut flush).collect()
     }
 
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {

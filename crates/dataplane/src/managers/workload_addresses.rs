@@ -316,10 +316,12 @@ impl WorkloadAddresses {
     /// Deletes the conntrack entries of addresses that moved from another workload and are denied
     /// by now.
     pub(crate) fn flush(&mut self, kernel: &mut dyn Conntrack, in_force: impl Fn(Family) -> bool) {
-        for (net, address) in
-            self.addresses.iter_mut().filter(|(net, address)| address.must_flush && in_force(net.family()))
-        {
-            match kernel.flush_conntrack(net.address()) {
+        let is_due = |(net, address): &(&Cidr, &mut Address)| address.must_flush && in_force(net.family());
+        let mut due: Vec<(&Cidr, &mut Address)> = self.addresses.iter_mut().filter(is_due).collect();
+        let moved: Vec<IpAddr> = due.iter().map(|(net, _)| net.address()).collect();
+        let mut outcomes = if moved.is_empty() { Vec::new() } else { kernel.flush_conntrack(&moved) }.into_iter();
+        for (_, address) in &mut due {
+            match outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer())) {
                 Ok(()) => {
                     address.must_flush = false;
                     address.flush_error = None;

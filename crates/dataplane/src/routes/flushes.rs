@@ -60,32 +60,37 @@ impl Flushes {
         self.desired.insert(address, failure);
     }
 
-    /// Tries to delete the conntrack entries of an address. Returns whether none are left to
-    /// delete. After a failure, the next attempt waits 1 s to 60 s.
-    pub(super) fn run(&mut self, address: IpAddr, kernel: &mut dyn Conntrack) -> bool {
-        let Some(failure) = self.desired.get_mut(&address) else { return true };
-        let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
-        if failure.as_ref().is_some_and(|failure| failure.retry_at > kernel.now()) || kernel.is_stopping() {
-            return false;
+    /// Reports whether conntrack entries of the address are still to be deleted.
+    pub(super) fn is_pending(&self, address: IpAddr) -> bool {
+        self.desired.contains_key(&address)
+    }
+
+    /// Tries to delete the conntrack entries of all addresses that are due, in one call: its cost
+    /// depends on the number of all entries in the kernel. After a failure, the next attempt for
+    /// that address waits 1 s to 60 s.
+    pub(super) fn run(&mut self, kernel: &mut dyn Conntrack) {
+        let now = kernel.now();
+        let is_due = |failure: &Option<Failure>| failure.as_ref().is_none_or(|failure| failure.retry_at <= now);
+        let due: Vec<IpAddr> =
+            self.desired.iter().filter(|(_, failure)| is_due(failure)).map(|(address, _)| *address).collect();
+        if due.is_empty() || kernel.is_stopping() {
+            return;
         }
-        match kernel.flush_conntrack(address).and_then(|()| kernel.mark_flush(address, false)) {
-            Ok(()) => {
-                self.desired.remove(&address);
-                true
-            }
-            Err(error) => {
-                let pause = FIRST_RETRY.saturating_mul(2u32.saturating_pow(attempts)).min(LAST_RETRY);
-                *failure = Some(Failure { error, attempts: attempts + 1, retry_at: kernel.now() + pause });
-                false
+        let mut outcomes = kernel.flush_conntrack(&due).into_iter();
+        for address in due {
+            let outcome = outcomes.next().unwrap_or_else(|| Err(KernelError::no_answer()));
+            match outcome.and_then(|()| kernel.mark_flush(address, false)) {
+                Ok(()) => drop(self.desired.remove(&address)),
+                Err(error) => self.fail(address, error, kernel.now()),
             }
         }
     }
 
-    pub(super) fn run_all(&mut self, kernel: &mut dyn Conntrack) {
-        let addresses: Vec<IpAddr> = self.desired.keys().copied().collect();
-        for address in addresses {
-            self.run(address, kernel);
-        }
+    fn fail(&mut self, address: IpAddr, error: KernelError, now: Duration) {
+        let failure = self.desired.entry(address).or_default();
+        let attempts = failure.as_ref().map_or(0, |failure| failure.attempts);
+        let pause = FIRST_RETRY.saturating_mul(2u32.saturating_pow(attempts)).min(LAST_RETRY);
+        *failure = Some(Failure { error, attempts: attempts + 1, retry_at: now + pause });
     }
 
     /// Returns the addresses whose last attempt failed, with the error.

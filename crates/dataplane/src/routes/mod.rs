@@ -208,9 +208,10 @@ impl RouteTable {
         }
         self.remove(now, kernel, ownership, problems);
         self.release_holders(kernel);
-        self.write(kernel, ownership, held, problems);
+        let waiting = self.write(kernel, ownership, held, problems);
+        self.flushes.run(kernel);
+        self.replace(self.without_old_connections(waiting), kernel, ownership, problems);
         self.remove_replaced(kernel, ownership, problems);
-        self.flushes.run_all(kernel);
         let failed = problems.len() > before || self.must_read;
         self.retry_at = failed.then_some(now);
     }
@@ -358,20 +359,22 @@ impl RouteTable {
         }
     }
 
+    /// Writes missing and deviating routes. Returns those that must wait for the deletion of
+    /// conntrack entries; all others need not wait for it.
     fn write(
         &mut self,
         kernel: &mut dyn Routing,
         ownership: &Ownership<'_>,
         held: &BTreeSet<InterfaceName>,
         problems: &mut Vec<DataplaneProblem>,
-    ) {
+    ) -> Vec<Route> {
         let pending = self.routes.pending_writes().map(|(key, write)| {
             let old = write.observed.map(|target| Route { key: *key, target: target.clone() });
             (Route { key: *key, target: write.desired.clone() }, old)
         });
         let pending: Vec<(Route, Option<Route>)> = pending.collect();
         if pending.is_empty() || kernel.is_stopping() {
-            return;
+            return Vec::new();
         }
         let mut first = Vec::new();
         let mut writes = Vec::new();
@@ -397,8 +400,10 @@ impl RouteTable {
                 self.holders.remove(&old.key.destination.address());
             }
         }
-        writes.retain(|route| self.is_clean(route, kernel, ownership));
-        self.replace(writes, kernel, ownership, problems);
+        writes.iter().for_each(|route| self.release_holder(route, kernel, ownership));
+        let (waiting, free) = writes.into_iter().partition(|route| self.awaits_own_flush(route));
+        self.replace(free, kernel, ownership, problems);
+        waiting
     }
 
     /// Reports whether to delete the old route although the new one is held: no slot of the old
@@ -422,11 +427,10 @@ impl RouteTable {
             && !(is_remote(&old.target) && is_remote(&route.target))
     }
 
-    /// Reports whether no conntrack entries of the address's previous owner are left, after an
-    /// attempt to delete them.
-    fn is_clean(&mut self, route: &Route, kernel: &mut dyn Routing, ownership: &Ownership<'_>) -> bool {
+    /// Queues the deletion of the conntrack entries of an address's previous owner, if it has one.
+    fn release_holder(&mut self, route: &Route, kernel: &mut dyn Routing, ownership: &Ownership<'_>) {
         if !route.key.destination.is_host() {
-            return true;
+            return;
         }
         let address = route.key.destination.address();
         let is_remote = !ownership.leads_to_workload(&route.target);
@@ -436,7 +440,17 @@ impl RouteTable {
             self.holders.remove(&address);
             self.flushes.request(address, kernel);
         }
-        self.flushes.run(address, kernel)
+    }
+
+    /// Reports whether conntrack entries of the address's previous owner are still to be deleted.
+    fn awaits_own_flush(&self, route: &Route) -> bool {
+        route.key.destination.is_host() && self.flushes.is_pending(route.key.destination.address())
+    }
+
+    /// Returns the routes whose addresses have no conntrack entries of a previous owner any more.
+    fn without_old_connections(&self, mut routes: Vec<Route>) -> Vec<Route> {
+        routes.retain(|route| !self.awaits_own_flush(route));
+        routes
     }
 
     fn replace(

@@ -113,3 +113,27 @@ fn no_connections_are_deleted_while_there_is_a_route() {
     assert_eq!(kernel.writes().flushes, 0);
     assert_eq!(kernel.routing.routes.len(), 2);
 }
+
+#[test]
+fn the_addresses_of_an_apply_cost_one_walk_and_other_routes_do_not_wait_for_it() {
+    let mut kernel = kernel(Backend::Nft);
+    let names: Vec<String> = (1..=200).map(|number| format!("w{number}")).collect();
+    let old = names.iter().zip(1..).map(|(name, number)| workload(name, pod(&format!("cali{number}"), number), &[]));
+    let links: Vec<_> = (1..=201).map(|number| up(&format!("cali{number}"), 100 + number)).collect();
+    let updates: Vec<_> = std::iter::once(profile("kns.default")).chain(old).collect();
+    let mut dataplane = dataplane(Backend::Nft, updates, links);
+    assert!(apply_until_in_sync(&mut dataplane, &mut kernel).is_complete());
+    assert_eq!((kernel.conntrack.walks, kernel.routing.routes.len()), (0, 400));
+
+    // One address moves, and cannot be flushed; a new one needs no deletion.
+    kernel.conntrack.unflushable.insert(ip("10.65.0.1"));
+    names.iter().for_each(|name| dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id(name))));
+    dataplane.on_update(workload("heir", pod("cali2", 1), &[]));
+    dataplane.on_update(workload("other", pod("cali201", 201), &[]));
+    dataplane.apply(&mut kernel);
+    assert_eq!(routes(&kernel), ["10.65.0.201/32 by 301", "fd00::1/128 by 102", "fd00::c9/128 by 301"]);
+    assert_eq!((kernel.conntrack.walks, kernel.conntrack.flushed.len()), (2, 399), "one for each family");
+    let walked = kernel.conntrack.walks;
+    dataplane.apply(&mut kernel);
+    assert_eq!(kernel.conntrack.walks, walked, "nothing is due");
+}

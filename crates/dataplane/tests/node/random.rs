@@ -334,8 +334,8 @@ impl Sysctls for Recorder {
 }
 
 impl Conntrack for Recorder {
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.kernel.flush_conntrack(address)
+    fn flush_conntrack(&mut self, addresses: &[IpAddr]) -> Vec<Result<(), KernelError>> {
+        self.kernel.flush_conntrack(addresses)
     }
 
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {

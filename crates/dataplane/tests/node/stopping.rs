@@ -96,8 +96,8 @@ impl Netfilter for Ending {
 }
 
 impl Conntrack for Ending {
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
-        self.call().flush_conntrack(address)
+    fn flush_conntrack(&mut self, addresses: &[IpAddr]) -> Vec<Result<(), KernelError>> {
+        self.call().flush_conntrack(addresses)
     }
 
     fn marked_flushes(&mut self, family: Family) -> Result<Vec<IpAddr>, KernelError> {

@@ -155,8 +155,7 @@ impl Agent for CommandAgent {
     }
 }
 
-/// Returns a command with a private BPF file system if it pins objects. It finds no program but
-/// `conntrack`, and cannot run those of packet filters.
+/// Returns a command with a private BPF file system if it pins objects. It finds no program.
 fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -164,11 +163,6 @@ fn alone(folder: &Path, program: &Path, has_pins: bool) -> Result<Command, Agent
     };
     let programs = folder.join("programs");
     std::fs::create_dir_all(&programs).map_err(failed(&programs))?;
-    let link = programs.join("conntrack");
-    if !link.exists() {
-        let conntrack = program::find("conntrack").map_err(failed(Path::new("conntrack")))?;
-        std::os::unix::fs::symlink(conntrack, &link).map_err(failed(&link))?;
-    }
     let mut command = program::without_packet_filters(program, has_pins).map_err(failed(program))?;
     command.env("PATH", programs);
     Ok(command)

@@ -1,60 +1,117 @@
-//! Deletion of conntrack entries with the `conntrack` program (`felix/conntrack/conntrack.go`).
+//! Deletion of conntrack entries of addresses that have moved (`felix/conntrack/conntrack.go`).
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::KernelError;
-use tortie_model::Cause;
+use tortie_model::Family;
 
-use crate::exec::{ExecError, Finished, Job};
+use super::kernel_error;
+use crate::exec::Runner;
+use crate::netlink::{Connection, Conntrack, NetlinkError};
 
-/// Maximum number of attempts; the program fails at random occasionally.
-const ATTEMPTS: usize = 4;
+/// Maximum number of matching entries that are held, and deleted together. The kernel's answers
+/// must fit into the receive buffer of the socket.
+const SLICE: usize = 1024;
 
-/// Possible positions of a workload's address in a conntrack entry: source of the original
-/// direction, or source of the replies, after address translation.
-const DIRECTIONS: [&str; 2] = ["--orig-src", "--reply-src"];
-
-/// Returns an error with the program's message.
-fn failure(job: &Job, finished: &Finished) -> KernelError {
-    let output = String::from_utf8_lossy(&finished.stderr);
-    KernelError::Failed(format!("conntrack {}: {}: {}", job.args.join(" "), finished.status, output.trim()).into())
+/// Reason for which a walk over the table ended early.
+enum WalkError {
+    Netlink(NetlinkError),
+    Stopping,
 }
 
-/// Deletes all conntrack entries of connections from this address, or whose replies come from it.
-/// Tries both even if one fails.
-pub(super) fn flush(
-    address: IpAddr,
-    limit: Duration,
-    mut run: impl FnMut(&Job) -> Result<Finished, ExecError>,
-) -> Result<(), KernelError> {
-    let mut result = Ok(());
-    for direction in DIRECTIONS {
-        let job = job(address, direction, limit);
-        let flushed = (1..=ATTEMPTS).find_map(|attempt| match run(&job) {
-            Ok(finished) if finished.status.success() || had_none(&finished) => Some(Ok(())),
-            Ok(finished) if attempt == ATTEMPTS => Some(Err(failure(&job, &finished))),
-            Ok(_) => None,
-            Err(error) => Some(Err(KernelError::Failed(Cause::new(error)))),
-        });
-        result = result.and(flushed.unwrap_or(Ok(())));
-    }
-    result
-}
-
-fn job(address: IpAddr, direction: &str, limit: Duration) -> Job {
-    let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
-    Job {
-        program: "conntrack".to_owned(),
-        args: ["--family", family, "--delete", direction, &address.to_string()].map(str::to_owned).to_vec(),
-        input: Vec::new(),
-        limit,
+impl From<NetlinkError> for WalkError {
+    fn from(error: NetlinkError) -> Self {
+        Self::Netlink(error)
     }
 }
 
-/// The program reports failure if there was nothing to delete.
-fn had_none(finished: &Finished) -> bool {
-    String::from_utf8_lossy(&finished.stderr).contains("0 flow entries")
+impl From<WalkError> for KernelError {
+    fn from(error: WalkError) -> Self {
+        match error {
+            WalkError::Netlink(error) => kernel_error(error),
+            WalkError::Stopping => Self::Failed("this program is ending".into()),
+        }
+    }
+}
+
+/// Deletes all conntrack entries of connections from these addresses, or whose replies come from
+/// them, after address translation. Reads the table once for each family of the addresses, and
+/// holds at most [`SLICE`] entries. Returns the outcome of each address; an entry that cannot be
+/// deleted fails its addresses only.
+///
+/// Sockets are opened for each call, which is rare, so that no answer of an abandoned walk can
+/// reach a later one.
+pub(super) fn flush(addresses: &[IpAddr], timeout: Duration, runner: &Runner) -> Vec<Result<(), KernelError>> {
+    let mut failures: HashMap<IpAddr, KernelError> = HashMap::new();
+    for family in Family::ALL {
+        let of_family = addresses.iter().copied().filter(|address| Family::of(*address) == family);
+        let of_family: HashSet<IpAddr> = of_family.collect();
+        if of_family.is_empty() {
+            continue;
+        }
+        if let Err(error) = walk(family, &of_family, timeout, runner, &mut failures) {
+            let error = KernelError::from(error);
+            failures.extend(of_family.into_iter().map(|address| (address, error.clone())));
+        }
+    }
+    addresses.iter().map(|address| failures.get(address).cloned().map_or(Ok(()), Err)).collect()
+}
+
+/// Deletes the entries of a family while it reads the table.
+fn walk(
+    family: Family,
+    addresses: &HashSet<IpAddr>,
+    timeout: Duration,
+    runner: &Runner,
+    failures: &mut HashMap<IpAddr, KernelError>,
+) -> Result<(), WalkError> {
+    let mut table = Conntrack::open(timeout)?;
+    let mut deletions = Deletions { conntrack: Conntrack::open(timeout)?, slice: Vec::new(), addresses, failures };
+    table.visit(family, |connection| {
+        if owners(&connection).iter().any(|address| addresses.contains(address)) {
+            deletions.slice.push(connection);
+        }
+        if deletions.slice.len() < SLICE {
+            return Ok(());
+        }
+        runner.note_progress();
+        if runner.stop().is_set() {
+            return Err(WalkError::Stopping);
+        }
+        Ok(deletions.run()?)
+    })?;
+    runner.note_progress();
+    Ok(deletions.run()?)
+}
+
+/// Returns the addresses to which a connection belongs: the source of its original packets, and of
+/// its replies.
+const fn owners(connection: &Connection) -> [IpAddr; 2] {
+    [connection.original.source, connection.reply.source]
+}
+
+/// Deletions of a slice of entries.
+struct Deletions<'a> {
+    conntrack: Conntrack,
+    slice: Vec<Connection>,
+    addresses: &'a HashSet<IpAddr>,
+    failures: &'a mut HashMap<IpAddr, KernelError>,
+}
+
+impl Deletions<'_> {
+    /// Deletes the entries of the slice, and notes the addresses of those that the kernel keeps.
+    fn run(&mut self) -> Result<(), NetlinkError> {
+        let outcomes = self.conntrack.delete(&self.slice)?;
+        for (connection, outcome) in self.slice.drain(..).zip(outcomes) {
+            let Err(error) = outcome else { continue };
+            let error = kernel_error(error);
+            let owners = owners(&connection).into_iter().filter(|address| self.addresses.contains(address));
+            self.failures.extend(owners.map(|address| (address, error.clone())));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

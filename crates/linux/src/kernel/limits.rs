@@ -12,20 +12,13 @@ pub struct TimeLimits {
     pub tables: Duration,
     /// `ipset`; 60 s.
     pub sets: Duration,
-    /// `conntrack`; 20 s.
-    pub conntrack: Duration,
     /// Programs that only print their version; 15 s.
     pub probe: Duration,
 }
 
 impl Default for TimeLimits {
     fn default() -> Self {
-        Self {
-            tables: Duration::from_secs(60),
-            sets: Duration::from_secs(60),
-            conntrack: Duration::from_secs(20),
-            probe: Duration::from_secs(15),
-        }
+        Self { tables: Duration::from_secs(60), sets: Duration::from_secs(60), probe: Duration::from_secs(15) }
     }
 }
 
@@ -34,7 +27,6 @@ impl TimeLimits {
     pub(super) fn of(&self, program: &str) -> Duration {
         match program {
             "ipset" => self.sets,
-            "conntrack" => self.conntrack,
             _ => self.tables,
         }
     }

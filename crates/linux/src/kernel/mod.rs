@@ -350,12 +350,10 @@ impl Sysctls for LinuxKernel {
 }
 
 impl Conntrack for LinuxKernel {
-    fn flush_conntrack(&mut self, address: IpAddr) -> Result<(), KernelError> {
+    fn flush_conntrack(&mut self, addresses: &[IpAddr]) -> Vec<Result<(), KernelError>> {
         self.timed_as(
             |times| &mut times.conntrack_waits,
-            |kernel| {
-                kernel.timed(|kernel| conntrack::flush(address, kernel.limits.conntrack, |job| kernel.runner.run(job)))
-            },
+            |kernel| kernel.timed(|kernel| conntrack::flush(addresses, kernel.netlink_timeout, &kernel.runner)),
         )
     }
 

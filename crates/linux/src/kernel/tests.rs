@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tortie_dataplane::{Clock, Command, CommandStatus, Conntrack, KernelError, Netfilter, SysctlPath, Sysctls};
+use tortie_dataplane::{Clock, Command, CommandStatus, KernelError, Netfilter, SysctlPath, Sysctls};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::Family;
@@ -53,10 +53,9 @@ fn a_hanging_program_is_reported_as_such() {
 #[test]
 fn no_limit_is_shorter_than_the_wait_for_the_lock() {
     let limits = TimeLimits::default();
-    for program in ["iptables-nft-restore", "ip6tables-legacy-save", "ipset", "conntrack"] {
+    for program in ["iptables-nft-restore", "ip6tables-legacy-save", "ipset"] {
         assert!(limits.of(program) > Duration::from_secs(10), "{program}");
     }
-    assert!(limits.of("ipset") > limits.of("conntrack") && limits.of("iptables-restore") > limits.of("conntrack"));
 }
 
 #[test]
@@ -85,19 +84,6 @@ kernel_test! {
                 namespace.ip(["link del w0"]).unwrap();
                 assert_eq!(kernel.read_sysctl(&path), Err(KernelError::NotFound));
                 assert_eq!(kernel.write_sysctl(&path, "1"), Err(KernelError::NotFound));
-            })
-            .unwrap();
-    }
-
-    fn deletion_of_no_connections_succeeds() {
-        if !exec::is_installed("conntrack") {
-            return;
-        }
-        let namespace = Namespace::new().unwrap();
-        namespace
-            .run(|| {
-                assert_eq!(kernel().flush_conntrack("10.0.0.1".parse().unwrap()), Ok(()));
-                assert_eq!(kernel().flush_conntrack("fd00::1".parse().unwrap()), Ok(()));
             })
             .unwrap();
     }

@@ -8,8 +8,11 @@ mod message;
 
 use std::time::Duration;
 
+use tortie_model::Family;
+
 use super::error::NetlinkError;
 use super::socket::Socket;
+use super::wire;
 use message::{
     IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_NEW, LISTING, delete_payload, header, parse,
     parse_with_traffic,
@@ -44,6 +47,22 @@ impl Conntrack {
             .dump_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| Ok(parse(kind, payload)?.filter(&keep)))
     }
 
+    /// Passes the tracked connections of a family to `each` as they arrive, until it fails. Keeps
+    /// none. After an error, answers to this call may still arrive: drop the connection then.
+    ///
+    /// # Errors
+    /// If they cannot be read, and the error of `each`; some may have been passed by then.
+    pub(crate) fn visit<E: From<NetlinkError>>(
+        &mut self,
+        family: Family,
+        mut each: impl FnMut(Connection) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let header = header(wire::family_number(family));
+        self.socket.visit_raw(IPCTNL_MSG_CT_GET, &header, LISTING, |kind, payload| {
+            parse(kind, payload)?.map_or(Ok(()), &mut each)
+        })
+    }
+
     /// Passes the tracked connections of both families to `each` as they arrive, with their
     /// counters if the kernel counts (`net.netfilter.nf_conntrack_acct`). Keeps none.
     ///
@@ -53,7 +72,7 @@ impl Conntrack {
     /// # Errors
     /// If they cannot be read; some may have been passed by then.
     pub fn traffic(&mut self, mut each: impl FnMut(&Connection, Option<Traffic>)) -> Result<(), NetlinkError> {
-        self.socket.visit_raw(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| {
+        self.socket.visit_raw::<NetlinkError>(IPCTNL_MSG_CT_GET, &header(0), LISTING, |kind, payload| {
             if kind == IPCTNL_MSG_CT_NEW
                 && let Some((connection, traffic)) = parse_with_traffic(payload)?
             {
@@ -69,6 +88,21 @@ impl Conntrack {
     /// # Errors
     /// If some outcomes are unknown.
     pub fn delete(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {
+        let mut outcomes = self.delete_once(connections)?;
+        // Where only replies have a zone, the kernel finds the entry by its original direction
+        // without one.
+        let missed = connections.iter().zip(&mut outcomes);
+        let (unzoned, missed): (Vec<Connection>, Vec<_>) = missed
+            .filter(|(connection, outcome)| connection.zone != 0 && matches!(outcome, Ok(false)))
+            .map(|(connection, outcome)| (Connection { zone: 0, ..*connection }, outcome))
+            .unzip();
+        for (outcome, again) in missed.into_iter().zip(self.delete_once(&unzoned)?) {
+            *outcome = again;
+        }
+        Ok(outcomes)
+    }
+
+    fn delete_once(&mut self, connections: &[Connection]) -> Result<Vec<Result<bool, NetlinkError>>, NetlinkError> {
         let payloads: Vec<Vec<u8>> = connections.iter().map(delete_payload).collect();
         let outcomes = self.socket.batch_raw(IPCTNL_MSG_CT_DELETE, 0, &payloads, "tracked connection")?;
         let was_there = |outcome: Result<(), NetlinkError>| match outcome {

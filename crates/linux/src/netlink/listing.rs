@@ -23,11 +23,11 @@ impl<T> Listing<T> {
 
     /// Processes a datagram. Messages with other sequence numbers belong to abandoned dumps.
     /// Reports whether it was the last one.
-    pub(super) fn take(
+    pub(super) fn take<E: From<NetlinkError>>(
         &mut self,
         datagram: &[u8],
-        parse: &mut impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
-    ) -> Result<bool, NetlinkError> {
+        parse: &mut impl FnMut(u16, &[u8]) -> Result<Option<T>, E>,
+    ) -> Result<bool, E> {
         for frame in wire::frames(datagram) {
             let frame = frame?;
             if frame.sequence != self.sequence {
@@ -37,13 +37,13 @@ impl<T> Listing<T> {
             match frame.kind {
                 NLMSG_DONE => {
                     wire::parse_done(self.subject, &frame)?;
-                    return if self.is_consistent { Ok(true) } else { Err(self.interrupted()) };
+                    return if self.is_consistent { Ok(true) } else { Err(self.interrupted().into()) };
                 }
                 NLMSG_ERROR => {
                     wire::parse_ack(self.subject, &frame)?;
-                    return Err(NetlinkError::Malformed { subject: "end of a listing" });
+                    return Err(NetlinkError::Malformed { subject: "end of a listing" }.into());
                 }
-                NLMSG_OVERRUN => return Err(NetlinkError::Overflow),
+                NLMSG_OVERRUN => return Err(NetlinkError::Overflow.into()),
                 kind => self.found.extend(parse(kind, frame.payload)?),
             }
         }

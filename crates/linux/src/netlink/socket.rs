@@ -447,22 +447,22 @@ impl Socket {
 
     /// Passes the answers to an encoded message to `each` as they arrive. It may have received some
     /// before an error.
-    pub(super) fn visit_raw(
+    pub(super) fn visit_raw<E: From<NetlinkError>>(
         &mut self,
         kind: u16,
         payload: &[u8],
         subject: &'static str,
-        mut each: impl FnMut(u16, &[u8]) -> Result<(), NetlinkError>,
-    ) -> Result<(), NetlinkError> {
+        mut each: impl FnMut(u16, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.send_raw(kind, NLM_F_REQUEST | NLM_F_DUMP, payload)?;
         self.listing(subject, |kind, payload| each(kind, payload).map(|()| None::<Infallible>)).map(drop)
     }
 
-    fn listing<T>(
+    fn listing<T, E: From<NetlinkError>>(
         &mut self,
         subject: &'static str,
-        mut parse: impl FnMut(u16, &[u8]) -> Result<Option<T>, NetlinkError>,
-    ) -> Result<Vec<T>, NetlinkError> {
+        mut parse: impl FnMut(u16, &[u8]) -> Result<Option<T>, E>,
+    ) -> Result<Vec<T>, E> {
         let mut listing = Listing::new(self.sequence, subject);
         loop {
             receive(&self.raw, &mut self.datagram, subject)?;

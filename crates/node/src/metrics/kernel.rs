@@ -29,7 +29,7 @@ pub struct KernelMetrics {
     pub route_resyncs: Quantiles,
     /// Time per list of the routes of an interface.
     pub route_partial_resyncs: Quantiles,
-    /// Time per address whose conntrack entries had to be deleted before it had a route again.
+    /// Time of each deletion of conntrack entries, of all addresses of an apply together.
     pub conntrack_waits: Quantiles,
     /// Number of sysctls that another process changed and the agent restored.
     pub sysctls_repaired: u64,

@@ -96,7 +96,6 @@ fn parse_entry(
     })?;
     match (original, reply, id) {
         (Some((original, own_zone)), Some((reply, reply_zone)), Some(id)) => {
-            // A deletion cannot name a zone of one direction alone: such an entry stays.
             let zone = own_zone.or(reply_zone).unwrap_or(zone);
             Ok(Some(Connection { original, reply, id, zone }))
         }

@@ -27,7 +27,8 @@ fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
 fn list(datagrams: &[Vec<Vec<u8>>]) -> Result<Option<Vec<u8>>, NetlinkError> {
     let mut listing = Listing::new(7, "things");
     for datagram in datagrams {
-        if listing.take(&datagram.concat(), &mut |_, payload: &[u8]| Ok(payload.first().copied()))? {
+        let mut first = |_, payload: &[u8]| Ok::<_, NetlinkError>(payload.first().copied());
+        if listing.take(&datagram.concat(), &mut first)? {
             return Ok(Some(listing.into_found()));
         }
     }
