@@ -420,8 +420,11 @@ impl Dataplane {
         let now = kernel.now();
         if self.connectivity.routes.iter().any(|table| table.is_refresh_due(now)) {
             self.connectivity.neighbours.refresh();
-            let names = self.links.iter().map(|(name, _)| name);
-            names.for_each(|name| self.connectivity.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name)));
+            for (name, _) in self.links.iter() {
+                for proxy in &mut self.connectivity.proxy_neighbours {
+                    proxy.on_link(name, &self.links);
+                }
+            }
         }
         for (overlay, gate) in
             self.connectivity.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())

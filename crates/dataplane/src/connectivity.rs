@@ -7,7 +7,7 @@ use tortie_model::{Cidr, Family, Hostname};
 
 use crate::bandwidth::Bandwidth;
 use crate::config::DataplaneConfig;
-use crate::links::is_workload;
+use crate::links::{KnownLinks, is_workload};
 use crate::managers::overlay::Overlay;
 use crate::neighbours::StaticNeighbours;
 use crate::peer_addresses::PeerAddresses;
@@ -129,28 +129,34 @@ impl Connectivity {
         self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_peer(family, node, peer));
     }
 
-    /// Notes that the addresses of an interface changed.
-    pub(crate) fn on_addresses(&mut self, name: InterfaceName) {
-        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_addresses(name));
-        self.peer_addresses.on_link(name);
-        self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
-        if !is_workload(&self.workload_prefixes, name) {
-            self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
-        }
+    /// Notes that the addresses of an interface changed. Returns whether anything here depends on
+    /// them. Every part must be told, so `|` instead of `||`.
+    pub(crate) fn on_addresses(&mut self, name: InterfaceName, links: &KnownLinks) -> bool {
+        let is_wireguards = told(&mut self.wireguards, |wireguard| wireguard.on_addresses(name));
+        let is_proxies = told(&mut self.proxy_neighbours, |proxy| proxy.on_link(name, links));
+        let is_overlays = !is_workload(&self.workload_prefixes, name)
+            && told(&mut self.overlays, |overlay| overlay.on_link(name, links));
+        is_wireguards | is_proxies | is_overlays | self.peer_addresses.on_link(name)
     }
 
-    /// Notes that an interface appeared, disappeared or changed its state.
-    pub(crate) fn on_link(&mut self, name: InterfaceName) {
-        self.routes.iter_mut().for_each(|table| table.on_link(name));
-        self.wireguards.iter_mut().for_each(|wireguard| wireguard.on_link(name));
-        self.proxy_neighbours.iter_mut().for_each(|proxy| proxy.on_link(name));
+    /// Notes that an interface appeared, disappeared or changed its state. Returns whether anything
+    /// here depends on it.
+    pub(crate) fn on_link(&mut self, name: InterfaceName, links: &KnownLinks) -> bool {
+        let is_concerned = told(&mut self.routes, |table| table.on_link(name))
+            | told(&mut self.wireguards, |wireguard| wireguard.on_link(name))
+            | told(&mut self.proxy_neighbours, |proxy| proxy.on_link(name, links));
         if !is_workload(&self.workload_prefixes, name) {
-            self.overlays.iter_mut().for_each(|overlay| overlay.on_link(name));
-            return;
+            return is_concerned | told(&mut self.overlays, |overlay| overlay.on_link(name, links));
         }
         self.neighbours.on_link(name);
         self.bandwidth.on_link(name);
         self.peer_addresses.on_link(name);
         self.sysctls.on_link(name);
+        true
     }
+}
+
+/// Tells every part of a change. Returns whether one depends on it.
+fn told<T>(parts: &mut [T], mut tell: impl FnMut(&mut T) -> bool) -> bool {
+    parts.iter_mut().fold(false, |is_concerned, part| is_concerned | tell(part))
 }

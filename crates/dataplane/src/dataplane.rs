@@ -18,8 +18,7 @@ use crate::drive::SetCounters;
 use crate::gate::PolicyGate;
 use crate::kernel::{Kernel, Netfilter};
 use crate::kernel_error::KernelError;
-use crate::links::{KnownLinks, LinkChange, LinkEvent, is_workload};
-use crate::managers::flow_offload::FlowOffload;
+use crate::links::{KnownLinks, is_workload};
 use crate::managers::overlay::Overlay;
 use crate::managers::spoofing::allowed_prefixes;
 use crate::managers::{Completion, Managers};
@@ -82,7 +81,7 @@ pub(crate) struct Results {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gates {
     datastore: bool,
-    links: bool,
+    pub(crate) links: bool,
 }
 
 impl Gates {
@@ -158,44 +157,6 @@ impl Dataplane {
         self.timers.dirty |= self.policy.programs_in_force != is_in_force || self.policy.program_problems != problems;
         self.policy.programs_in_force = is_in_force;
         self.policy.program_problems = problems;
-    }
-
-    /// Takes a change of an interface. Cheap.
-    pub fn on_link(&mut self, event: LinkEvent) {
-        for change in self.links.apply(event) {
-            self.timers.dirty = true;
-            match change {
-                LinkChange::State(name) => self.on_link_state(name),
-                LinkChange::Addresses(name) => {
-                    self.connectivity.on_addresses(name);
-                    if !is_workload(&self.config.rules.workload_prefixes, name) {
-                        self.managers.nodes.on_addresses();
-                        self.managers.hosts.on_links();
-                    }
-                }
-            }
-        }
-    }
-
-    fn on_link_state(&mut self, name: InterfaceName) {
-        self.managers.workload_addresses.on_link(name);
-        self.managers.flow_offload.iter_mut().for_each(FlowOffload::on_link);
-        self.connectivity.on_link(name);
-        if !is_workload(&self.config.rules.workload_prefixes, name) {
-            self.managers.hosts.on_links();
-        }
-    }
-
-    /// Notes that all existing interfaces have been reported; opens the other gate. If that gate is
-    /// open already, the reporter has restarted: interfaces may have gone down and up unnoticed,
-    /// and the kernel may have dropped their routes, neighbour entries and sysctls.
-    pub fn on_links_in_sync(&mut self) {
-        self.timers.dirty = true;
-        if self.gates.links {
-            let names: Vec<InterfaceName> = self.links.iter().map(|(name, _)| name).collect();
-            names.into_iter().for_each(|name| self.on_link_state(name));
-        }
-        self.gates.links = true;
     }
 
     /// Takes a kernel notification about transactions on our nftables tables. If another process

@@ -17,6 +17,7 @@ mod gate;
 mod identity;
 mod kernel;
 mod kernel_error;
+mod link_changes;
 mod links;
 mod managers;
 mod migrations;

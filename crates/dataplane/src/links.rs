@@ -61,7 +61,8 @@ pub(crate) struct KnownLinks {
 pub(crate) enum LinkChange {
     /// Index or state.
     State(InterfaceName),
-    Addresses(InterfaceName),
+    /// Addresses; with the former ones.
+    Addresses { name: InterfaceName, old: BTreeSet<IpAddr> },
 }
 
 impl KnownLinks {
@@ -71,8 +72,8 @@ impl KnownLinks {
             LinkEvent::Down { name, index } => self.set(name, Some(Link { index, is_up: false })),
             LinkEvent::Gone { name } => {
                 let mut changes = self.set(name, None);
-                if self.addresses.remove(&name).is_some() {
-                    changes.push(LinkChange::Addresses(name));
+                if let Some(old) = self.addresses.remove(&name) {
+                    changes.push(LinkChange::Addresses { name, old });
                 }
                 changes
             }
@@ -80,8 +81,8 @@ impl KnownLinks {
                 if self.addresses.get(&name) == Some(&addresses) {
                     return Vec::new();
                 }
-                self.addresses.insert(name, addresses);
-                vec![LinkChange::Addresses(name)]
+                let old = self.addresses.insert(name, addresses).unwrap_or_default();
+                vec![LinkChange::Addresses { name, old }]
             }
         }
     }

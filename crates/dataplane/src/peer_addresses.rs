@@ -75,11 +75,13 @@ impl PeerAddresses {
         self.dirty.insert(interface);
     }
 
-    /// Notes that an interface or its addresses changed.
-    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
-        if self.peers.contains(&interface) {
+    /// Notes that an interface or its addresses changed. Returns whether it is that of a peer.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) -> bool {
+        let is_peer = self.peers.contains(&interface);
+        if is_peer {
             self.dirty.insert(interface);
         }
+        is_peer
     }
 
     /// Clears all pending work, because the kernel has no addresses of interfaces.

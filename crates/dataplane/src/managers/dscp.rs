@@ -38,6 +38,11 @@ impl Default for Dscp {
 }
 
 impl Dscp {
+    /// Reports whether any endpoint has a value.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.values.is_empty()
+    }
+
     /// Notes the endpoint of an interface.
     pub(crate) fn on_workload(&mut self, interface: InterfaceName, owner: Option<&WorkloadEndpointState>) {
         let value = owner.and_then(|state| {

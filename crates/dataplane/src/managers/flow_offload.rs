@@ -59,8 +59,11 @@ impl FlowOffload {
         self.set(Source::Host(name), nets);
     }
 
-    pub(crate) const fn on_link(&mut self) {
+    /// Notes that an interface appeared, disappeared or changed its state. Returns whether it is a
+    /// host interface of the flow table; others report workloads and tunnels.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) -> bool {
         self.links_changed = true;
+        self.hosts.matches(interface.as_str())
     }
 
     fn set(&mut self, source: Source, nets: Option<Vec<Cidr>>) {

@@ -1,6 +1,7 @@
 //! Host endpoints: their interfaces, chains and dispatch (`felix/dataplane/linux/endpoint_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use tortie_iptables::{Chain, ChainName, InterfaceName, Table};
 use tortie_model::desired::{HostEndpointState, TierList};
@@ -110,9 +111,14 @@ impl Hosts {
         self.dirty = true;
     }
 
-    /// Notes that an interface appeared, disappeared or changed its addresses.
-    pub(crate) fn on_links(&mut self) {
-        self.dirty = true;
+    /// Notes that an interface, which belongs to no workload, appeared, disappeared or changed its
+    /// state or addresses. Returns whether an endpoint depends on it: has it, or selects it now.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName, links: &KnownLinks) -> bool {
+        let addresses = links.addresses_of(interface);
+        let is_concerned = self.resolved.by_interface.contains_key(&interface)
+            || self.endpoints.values().any(|state| selects(state, interface, &addresses));
+        self.dirty |= is_concerned;
+        is_concerned
     }
 
     pub(crate) fn assume_interfaces(&mut self) {
@@ -170,13 +176,7 @@ impl Hosts {
         for interface in interfaces {
             let addresses = links.addresses_of(interface);
             // In order of their names: the first match wins.
-            let fitting = self.endpoints.iter().find(|(_, state)| {
-                let endpoint = &state.endpoint;
-                match endpoint.iface {
-                    Some(named) => named == HostInterface::Named(interface),
-                    None => endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).any(|a| addresses.contains(a)),
-                }
-            });
+            let fitting = self.endpoints.iter().find(|(_, state)| selects(state, interface, &addresses));
             let Some((name, _)) = fitting else { continue };
             resolved.by_interface.insert(interface, name.clone());
         }
@@ -254,6 +254,16 @@ impl Hosts {
             HOST_CHAINS.iter().any(|kind| endpoint_chain(*kind, interface) == chain)
         };
         self.resolved.iter().find(|(interface, _)| is_of(interface)).map(|(_, name)| Owner::Host(name.clone()))
+    }
+}
+
+/// Reports whether an endpoint selects this interface, by its name or by one of these addresses of
+/// it.
+fn selects(state: &HostEndpointState, interface: InterfaceName, addresses: &BTreeSet<IpAddr>) -> bool {
+    let endpoint = &state.endpoint;
+    match endpoint.iface {
+        Some(named) => named == HostInterface::Named(interface),
+        None => endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).any(|a| addresses.contains(a)),
     }
 }
 

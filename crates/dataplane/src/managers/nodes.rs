@@ -44,9 +44,11 @@ impl Nodes {
         self.dirty = true;
     }
 
-    /// Notes that the addresses of an interface of this node changed.
-    pub(crate) fn on_addresses(&mut self) {
+    /// Notes that the addresses of an interface of this node changed. Returns whether the addresses
+    /// of the node may have changed.
+    pub(crate) fn on_addresses(&mut self, old: &BTreeSet<IpAddr>, new: &BTreeSet<IpAddr>) -> bool {
         self.this_host_dirty = true;
+        !old.is_subset(new) || !new.is_subset(&self.this_host)
     }
 
     pub(crate) fn complete(

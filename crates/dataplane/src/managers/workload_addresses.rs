@@ -138,11 +138,15 @@ impl WorkloadAddresses {
     }
 
     /// Notes that an interface appeared, disappeared or changed its state: an awaited address may
-    /// be behind it, or a found one may not be any more.
-    pub(crate) fn on_link(&mut self, name: InterfaceName) {
+    /// be behind it, or a found one may not be any more. Returns whether that is possible.
+    pub(crate) fn on_link(&mut self, name: InterfaceName) -> bool {
         if self.is_used {
             self.changed_links.insert(name);
         }
+        self.addresses.values().any(|address| match &address.place {
+            Some(place) => place.interface == name || place.port == Some(name),
+            None => address.owner.is_some(),
+        })
     }
 
     /// Determines the owner of each touched address.

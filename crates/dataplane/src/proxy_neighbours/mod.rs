@@ -191,11 +191,14 @@ impl ProxyNeighbours {
         }
     }
 
-    /// Notes that the state or the addresses of an interface may have changed.
-    pub(crate) fn on_link(&mut self, name: InterfaceName) {
-        if !is_workload(&self.workload_prefixes, name) {
-            self.unread.insert(name);
+    /// Notes that the state or the addresses of an interface may have changed. Returns whether it
+    /// has or had a subnet.
+    pub(crate) fn on_link(&mut self, name: InterfaceName, links: &KnownLinks) -> bool {
+        if is_workload(&self.workload_prefixes, name) {
+            return false;
         }
+        self.unread.insert(name);
+        self.subnets.contains_key(&name) || !links.addresses_of(name).is_empty()
     }
 
     /// Marks all addresses of a network as dirty.

@@ -166,9 +166,11 @@ impl RouteTable {
     }
 
     /// Notes that an interface appeared, disappeared or changed its state: the kernel may have
-    /// dropped its routes.
-    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
+    /// dropped its routes. Returns whether routes leave by it, or its name makes routes ours;
+    /// those of workloads aside.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) -> bool {
         self.dirty_interfaces.insert(interface);
+        self.slots.uses(interface) || ownership::is_device(interface)
     }
 
     /// Returns the number of desired routes.

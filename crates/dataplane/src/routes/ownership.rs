@@ -81,6 +81,11 @@ impl Ownership<'_> {
     }
 }
 
+/// Reports whether the name is that of a device whose routes may be ours.
+pub(super) fn is_device(interface: InterfaceName) -> bool {
+    matches!(interface.as_str(), device::VXLAN_V4 | device::VXLAN_V6 | device::BPF_IN | device::IPIP)
+}
+
 /// Reports whether a route is one of those that the kernel adds to every IPv6 interface.
 fn is_link_local(route: &Route) -> bool {
     match route.key.destination.address() {

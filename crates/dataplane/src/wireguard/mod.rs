@@ -151,20 +151,24 @@ impl Wireguard {
         }
     }
 
-    /// Notes that an interface appeared, disappeared or changed its state.
-    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
-        if interface == self.device.name() {
-            self.device.on_link();
+    /// Notes that an interface appeared, disappeared or changed its state. Returns whether it is
+    /// the device.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName) -> bool {
+        let is_device = self.on_addresses(interface);
+        if is_device {
             self.observed = None;
             self.routes.on_link(interface);
         }
+        is_device
     }
 
-    /// Notes that the addresses of an interface changed.
-    pub(crate) fn on_addresses(&mut self, interface: InterfaceName) {
-        if interface == self.device.name() {
+    /// Notes that the addresses of an interface changed. Returns whether it is the device.
+    pub(crate) fn on_addresses(&mut self, interface: InterfaceName) -> bool {
+        let is_device = interface == self.device.name();
+        if is_device {
             self.device.on_link();
         }
+        is_device
     }
 
     /// Updates the desired device, peers and routes.

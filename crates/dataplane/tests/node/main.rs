@@ -9,6 +9,7 @@ mod conntrack;
 mod endpoints;
 mod faults;
 mod layouts;
+mod link_changes;
 mod log;
 mod migrations;
 mod nftables;

@@ -33,7 +33,7 @@ const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
 
 /// A state, encoded in small numbers.
 #[derive(Clone, Debug, Default)]
-struct State {
+pub(crate) struct State {
     /// Interface, last byte of the address, policies as a bit set, kind.
     workloads: BTreeMap<usize, (usize, u8, u8, u8)>,
     /// Selector, set.
@@ -47,7 +47,7 @@ struct State {
     up: u8,
 }
 
-fn state() -> impl Strategy<Value = State> {
+pub(crate) fn state() -> impl Strategy<Value = State> {
     let workloads = prop::collection::btree_map(0..4usize, (0..3usize, 1..5u8, 0..16u8, 0..4u8), 0..4);
     let policies = prop::collection::btree_map(0..4usize, (0..2u8, prop::option::of(0..2usize)), 0..4);
     let sets = prop::collection::btree_map(0..2usize, 0..8u8, 0..3);
@@ -162,7 +162,7 @@ fn removal(kind: u8, name: &str) -> DesiredUpdate {
 
 /// Returns the updates from one state to another: referenced objects come first and are removed
 /// last.
-fn transition(from: &State, to: &State) -> Vec<DesiredUpdate> {
+pub(crate) fn transition(from: &State, to: &State) -> Vec<DesiredUpdate> {
     let (old, new) = (from.objects(), to.objects());
     let added = new.iter().filter(|(key, update)| old.get(*key) != Some(update)).map(|(_, update)| update.clone());
     let removed = old.keys().rev().filter(|key| !new.contains_key(*key)).map(|(kind, name)| removal(*kind, name));

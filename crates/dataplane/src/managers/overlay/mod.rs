@@ -50,6 +50,8 @@ pub(crate) struct Overlay {
     sources_changed: bool,
     /// Inputs of the devices and the parent interface changed.
     dirty: bool,
+    /// Interfaces with the address of the tunnel's end, and of the node.
+    parents: [Option<InterfaceName>; 2],
     pub(crate) entries: VtepEntries,
     pub(crate) vxlan: TunnelDevice,
     pub(crate) ipip: Option<TunnelDevice>,
@@ -112,6 +114,7 @@ impl Overlay {
             vteps: Vteps::default(),
             sources_changed: false,
             dirty: true,
+            parents: [None; 2],
             entries: VtepEntries::new(family, vxlan_name),
             vxlan: TunnelDevice::new(vxlan_name, family),
             ipip: is_v4.then(|| TunnelDevice::new(IPIP, family)),
@@ -199,13 +202,27 @@ impl Overlay {
         is_new
     }
 
-    /// Notes that an interface or its addresses changed.
-    pub(crate) fn on_link(&mut self, interface: InterfaceName) {
+    /// Notes that an interface or its addresses changed. Returns whether it is a device or parent,
+    /// or may be a parent now.
+    pub(crate) fn on_link(&mut self, interface: InterfaceName, links: &KnownLinks) -> bool {
         self.dirty = true;
         if interface == self.vxlan.name() {
             self.entries.on_link();
         }
-        self.devices().filter(|device| device.name() == interface).for_each(TunnelDevice::on_link);
+        let mut is_device = false;
+        for device in self.devices().filter(|device| device.name() == interface) {
+            device.on_link();
+            is_device = true;
+        }
+        let addresses = links.addresses_of(interface);
+        is_device
+            || self.parents.contains(&Some(interface))
+            || self.parent_addresses().into_iter().flatten().any(|address| addresses.contains(&address))
+    }
+
+    /// Returns the address of the tunnel's end, and that of the node.
+    fn parent_addresses(&self) -> [Option<IpAddr>; 2] {
+        [self.own_vtep.map(|vtep| vtep.parent), self.nodes.get(&self.this_node).copied()]
     }
 
     /// Sets the tunnel parameters on which rules depend.
@@ -254,9 +271,9 @@ impl Overlay {
     }
 
     fn place(&mut self, encapsulations: PoolEncapsulations, links: &KnownLinks, prefixes: &[InterfaceName]) {
-        let parent = |address: IpAddr| parent(links, prefixes, &self.wireguard, address);
-        let vxlan_parent = self.own_vtep.and_then(|vtep| parent(vtep.parent));
-        let node_parent = self.nodes.get(&self.this_node).copied().and_then(parent).map(|(name, _)| name);
+        let parents = self.parent_addresses().map(|address| parent(links, prefixes, &self.wireguard, address?));
+        self.parents = parents.map(|parent| parent.map(|(name, _)| name));
+        let ([vxlan_parent, _], [_, node_parent]) = (parents, self.parents);
 
         self.vxlan.set(self.desired_vxlan(encapsulations, vxlan_parent.map(|(_, index)| index)));
         self.vxlan_routes.set_enabled(encapsulations.vxlan);
