@@ -4,9 +4,11 @@ mod directory;
 mod events;
 mod settling;
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -21,7 +23,7 @@ use crate::last_good::{self, Change, Record};
 use crate::scan::{self, ManifestError, ScanResult, Stamp};
 use crate::{Closed, DirAccess, Feed, InputProblem, Source};
 use directory::{Directory, Disk, Turn};
-use events::{FileEvents, OnDisk, is_end_of_writing};
+use events::{FileEvents, OnDisk, Signs, is_end_of_writing};
 pub use settling::Settle;
 
 /// Quiet time to wait for before reading, because writers change several files, or one file in
@@ -80,7 +82,7 @@ impl DirSource {
     /// If the directory cannot be listed; nothing has changed then.
     pub fn read(&mut self) -> io::Result<Vec<Update>> {
         self.directory.settle(Settle::NOT);
-        self.look().map(|turn| turn.updates)
+        self.look(None).map(|turn| turn.updates)
     }
 
     /// Returns all current problems.
@@ -88,9 +90,16 @@ impl DirSource {
         self.directory.state.problems()
     }
 
-    fn look(&mut self) -> io::Result<Turn> {
+    /// Looks at the files that these names concern; at all files if `names` is `None`.
+    fn look(&mut self, names: Option<BTreeSet<PathBuf>>) -> io::Result<Turn> {
         let disk = Files { root: &self.root, access: self.access, time: SystemTime::now() };
-        self.directory.turn(&disk, self.begun.elapsed())
+        self.directory.turn(&disk, names, self.begun.elapsed())
+    }
+
+    /// Returns the time until the next periodic scan.
+    fn next_scan(&self) -> Duration {
+        let scanned = self.directory.scanned();
+        scanned.map_or(Duration::ZERO, |at| at.saturating_add(self.interval).saturating_sub(self.begun.elapsed()))
     }
 
     /// Keeps the last valid versions below a state directory of the program, and starts with the
@@ -155,6 +164,16 @@ impl DirSource {
             .ok()
     }
 
+    /// Returns the path by which a scan finds the file of an event, whose path is absolute.
+    fn as_found(&self, path: PathBuf) -> PathBuf {
+        if self.root.is_absolute() {
+            return path;
+        }
+        let below =
+            std::path::absolute(&self.root).ok().and_then(|root| Some(path.strip_prefix(root).ok()?.to_owned()));
+        below.map_or(path, |below| self.root.join(below))
+    }
+
     fn place(&self, below: &str) -> PathBuf {
         if below.is_empty() { self.root.clone() } else { self.root.join(below) }
     }
@@ -203,8 +222,8 @@ impl DirSource {
     }
 }
 
-/// File events are hints. Each hint triggers a scan, and a periodic scan finds changes without
-/// events.
+/// File events are hints. The source looks at the files that they name, and a periodic scan finds
+/// changes without events. It scans at once if events are lost or concern directories.
 impl Source for DirSource {
     fn name(&self) -> &'static str {
         "directory"
@@ -214,12 +233,14 @@ impl Source for DirSource {
         self.directory.settle(self.settle);
         self.restore();
         let (hint, hints) = sync_channel(1);
-        let wake = hint.clone();
-        // One pending hint is enough.
+        let watch = Watch::new(*self, feed, hint);
+        let (wake, scan) = (watch.hint.clone(), Arc::clone(&watch.scan));
         feed.wake_with(move || {
+            scan.store(true, Ordering::Release);
+            // One pending hint is enough.
             let _ = wake.try_send(());
         });
-        match Watch::new(*self, feed, hint).run(&hints) {
+        match watch.run(&hints) {
             Ok(never) => match never {},
             Err(closed) => closed,
         }
@@ -231,14 +252,19 @@ struct Watch<'f> {
     feed: &'f Feed,
     hint: SyncSender<()>,
     file_events: Arc<Mutex<FileEvents>>,
+    /// Whether the consumer asks for changes without events.
+    scan: Arc<AtomicBool>,
     /// Identity and watcher of the watched directory; another directory of the same name is not
     /// watched.
     watched: Option<((u64, u64), Option<RecommendedWatcher>)>,
+    /// Whether changes in some directories have no events, so that each look is a scan.
+    misses_events: bool,
 }
 
 impl<'f> Watch<'f> {
     fn new(source: DirSource, feed: &'f Feed, hint: SyncSender<()>) -> Self {
-        Self { source, feed, hint, file_events: Arc::default(), watched: None }
+        let (file_events, scan) = (Arc::default(), Arc::default());
+        Self { source, feed, hint, file_events, scan, watched: None, misses_events: false }
     }
 
     fn run(mut self, hints: &Receiver<()>) -> Result<Infallible, Closed> {
@@ -248,10 +274,8 @@ impl<'f> Watch<'f> {
         loop {
             self.feed.show_life();
             let noticed = Instant::now();
-            // Watching begins before reading, so that no change is missed in between.
-            self.keep_watching();
-            self.take_events();
-            match self.source.look() {
+            let names = self.changed_names(available);
+            match self.source.look(names) {
                 Ok(turn) => {
                     if !available {
                         tracing::info!(directory = %self.source.root.display(), "the directory can be read again");
@@ -279,49 +303,74 @@ impl<'f> Watch<'f> {
         }
     }
 
-    /// Ensures that events come from the directory that exists now.
-    fn keep_watching(&mut self) {
-        let root = &self.source.root;
-        let there = scan::identity(root);
+    /// Ensures that events come from the directory that exists now. Returns whether they did before.
+    fn keep_watching(&mut self) -> bool {
+        let there = scan::identity(&self.source.root);
         let watched = self.watched.as_ref().map(|(identity, watcher)| (*identity, watcher.is_some()));
-        if watched == there.map(|identity| (identity, true)) {
-            return;
+        if there.is_some() && watched == there.map(|identity| (identity, true)) {
+            return true;
         }
         let is_known_to_fail = watched.is_some() && watched == there.map(|identity| (identity, false));
-        let (hint, file_events, begun) = (self.hint.clone(), Arc::clone(&self.file_events), self.source.begun);
-        let disk = OnDisk { root: root.clone(), access: self.source.access };
+        self.misses_events = false;
         self.watched = there.map(|identity| {
-            let handler = move |event: notify::Result<notify::Event>| {
-                // Reacting to the source's own reads would cause endless rescans.
-                if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
-                    return;
-                }
-                file_events.lock().unwrap_or_else(PoisonError::into_inner).handle_event(
-                    &disk,
-                    event.ok().as_ref(),
-                    begun.elapsed(),
-                );
-                // One pending hint is enough.
-                let _ = hint.try_send(());
-            };
-            let watcher = can_start_a_thread()
-                .and_then(|()| notify::recommended_watcher(handler))
-                .and_then(|mut watcher| watcher.watch(root, RecursiveMode::Recursive).map(|()| watcher));
+            let watcher = self.start_watcher();
             if let (Err(error), false) = (&watcher, is_known_to_fail) {
                 tracing::warn!(%error, "file events are unavailable; relying on periodic scans");
             }
             (identity, watcher.ok())
         });
+        false
     }
 
-    /// Passes the received events to the directory.
-    fn take_events(&mut self) {
-        let (notes, lost) = self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn start_watcher(&self) -> notify::Result<RecommendedWatcher> {
+        let (hint, file_events, begun) = (self.hint.clone(), Arc::clone(&self.file_events), self.source.begun);
+        let disk = OnDisk { root: self.source.root.clone(), access: self.source.access };
+        let handler = move |event: notify::Result<notify::Event>| {
+            // Reacting to the source's own reads would cause endless looks.
+            if event.as_ref().is_ok_and(|event| event.kind.is_access() && !is_end_of_writing(event.kind)) {
+                return;
+            }
+            file_events.lock().unwrap_or_else(PoisonError::into_inner).handle_event(
+                &disk,
+                event.ok().as_ref(),
+                begun.elapsed(),
+            );
+            // One pending hint is enough.
+            let _ = hint.try_send(());
+        };
+        can_start_a_thread()
+            .and_then(|()| notify::recommended_watcher(handler))
+            .and_then(|mut watcher| watcher.watch(&self.source.root, RecursiveMode::Recursive).map(|()| watcher))
+    }
+
+    /// Passes the received events to the directory, and returns the names that may have changed;
+    /// `None` if they are unknown, or a scan is due.
+    fn changed_names(&mut self, available: bool) -> Option<BTreeSet<PathBuf>> {
+        let asked = self.scan.swap(false, Ordering::AcqRel);
+        // Watching begins before reading, so that no change is missed in between.
+        let was_watching = self.keep_watching();
+        let Signs { notes, changed, lost } = self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_scan_due = self.source.next_scan().is_zero();
         if lost {
             self.source.directory.clear_events();
         }
+        if lost || self.misses_events && is_scan_due {
+            self.watch_all();
+        }
         for (event, stamp, at) in notes {
             self.source.directory.note(event, &stamp, at);
+        }
+        let is_known = was_watching && available && !(lost || self.misses_events || asked || is_scan_due);
+        is_known.then(|| changed.into_iter().map(|path| self.source.as_found(path)).collect())
+    }
+
+    /// Watches all directories again, because the event of a new one may have been lost, or it
+    /// could not be watched.
+    fn watch_all(&mut self) {
+        let watcher = self.start_watcher();
+        self.misses_events = watcher.is_err();
+        if let (Ok(watcher), Some((_, watching))) = (watcher, &mut self.watched) {
+            *watching = Some(watcher);
         }
     }
 
@@ -346,7 +395,8 @@ impl<'f> Watch<'f> {
     fn wait(&self, hints: &Receiver<()>, available: bool) {
         let next_look = || self.source.directory.next_look(self.source.begun.elapsed());
         let soonest = if available { next_look() } else { Some(RETRY) };
-        let timeout = soonest.map_or(self.source.interval, |soonest| soonest.min(self.source.interval));
+        let scan = if available { self.source.next_scan() } else { self.source.interval };
+        let timeout = soonest.map_or(scan, |soonest| soonest.min(scan));
         let end = Instant::now() + timeout;
         let hinted = loop {
             self.feed.show_life();
@@ -375,6 +425,10 @@ struct Files<'r> {
 impl Disk for Files<'_> {
     fn scan(&self) -> io::Result<ScanResult> {
         scan::scan(self.root, self.access)
+    }
+
+    fn recheck(&self, found: &mut ScanResult, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
+        scan::recheck(self.root, self.access, found, names)
     }
 
     fn read(&self, path: &Path) -> Result<Option<String>, ManifestError> {

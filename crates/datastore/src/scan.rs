@@ -1,8 +1,10 @@
 //! Scan of the manifests below a directory, and detection of changes.
 
 mod open;
+mod recheck;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use open::Tree;
+pub(crate) use recheck::recheck;
 use tortie_model::with_causes;
 
 /// Resolution of file system time stamps: a file changed more recently than this may change again
@@ -91,12 +94,20 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Result of a scan.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanResult {
     /// The manifests.
     pub(crate) files: BTreeMap<PathBuf, Stamp>,
     /// Manifests that cannot be read, and directories that cannot be listed, with the reason.
     pub(crate) closed: BTreeMap<PathBuf, String>,
+    /// The listed directories.
+    folders: BTreeSet<PathBuf>,
+    /// Links, and files with several names: events of other names may concern them.
+    aliases: BTreeSet<PathBuf>,
+    /// Sum of the sizes of the manifests in bytes.
+    total: u64,
+    /// Whether [`recheck`] can keep this up to date.
+    pub(crate) is_checkable: bool,
 }
 
 /// Largest manifest that is read by default: 64 MiB.
@@ -144,12 +155,13 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
     if metadata.is_file() {
         found.files.insert(start.to_path_buf(), Stamp::of(&metadata));
     } else {
+        found.is_checkable = true;
         let mut folders = vec![start.to_path_buf()];
         // Links may lead in circles.
         let mut visited = BTreeSet::new();
         while let Some(folder) = folders.pop() {
             match list(&tree, &folder, &mut visited, &mut folders, &mut found) {
-                Ok(()) => {}
+                Ok(()) => drop(found.folders.insert(folder)),
                 Err(error) if folder == start => return Err(naming(error)),
                 // It was removed since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -167,8 +179,8 @@ impl ScanResult {
     /// Moves to `closed` the files that are too large, and those that exceed the directory's limit
     /// together with the files that sort before them.
     fn limit(&mut self, access: DirAccess) {
-        let mut sum = 0_u64;
-        let closed = &mut self.closed;
+        let (closed, sum) = (&mut self.closed, &mut self.total);
+        let count = self.files.len();
         self.files.retain(|path, stamp| {
             let why = if stamp.size > access.max_file_bytes {
                 too_large(access.max_file_bytes)
@@ -176,12 +188,14 @@ impl ScanResult {
                 let bound = Size(access.max_directory_bytes);
                 format!("is over the bound of {bound} for all manifests of a directory (--max-directory-mib)")
             } else {
-                sum += stamp.size;
+                *sum += stamp.size;
                 return true;
             };
             closed.insert(path.clone(), why);
             false
         });
+        // A change of one file can open or close others.
+        self.is_checkable &= self.files.len() == count;
     }
 }
 
@@ -207,36 +221,77 @@ fn list(
 ) -> io::Result<()> {
     let metadata = tree.folder(folder)?;
     if !visited.insert((metadata.dev(), metadata.ino())) {
+        found.is_checkable = false;
         return Ok(());
     }
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b".")) {
+        if path.file_name().is_none_or(is_hidden) {
             continue;
         }
-        match tree.metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => folders.push(path),
-            Ok(_) if !is_manifest(&path) => {}
-            Ok(metadata) if metadata.is_file() => {
-                found.files.insert(path, Stamp::of(&metadata));
+        let Named { entry, is_alias } = Named::find(tree, &path);
+        if is_alias {
+            found.aliases.insert(path.clone());
+        }
+        match entry {
+            Entry::Folder => {
+                // A directory with several names has events by one of them.
+                found.is_checkable &= !is_alias;
+                folders.push(path);
             }
-            Ok(_) => {
-                found.closed.insert(path, open::IRREGULAR.to_owned());
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // A file that was removed since the listing is gone; a dangling link is a problem.
-                if is_manifest(&path) && fs::symlink_metadata(&path).is_ok() {
-                    found.closed.insert(path, "is a link to nothing".to_owned());
-                }
-            }
-            // A file other than a manifest does not matter, wherever it is.
-            Err(error) if open::leads_out(&error) && !is_manifest(&path) && !path.is_dir() => {}
-            Err(error) => {
-                found.closed.insert(path, refusal(error));
-            }
+            Entry::Manifest(stamp) => drop(found.files.insert(path, stamp)),
+            Entry::Closed(why) => drop(found.closed.insert(path, why)),
+            Entry::Other => {}
         }
     }
     Ok(())
+}
+
+/// A name in a directory.
+struct Named {
+    entry: Entry,
+    /// Whether it is a link, or the file has other names as well.
+    is_alias: bool,
+}
+
+enum Entry {
+    Folder,
+    Manifest(Stamp),
+    /// It is relevant, and cannot be read for this reason.
+    Closed(String),
+    /// It does not exist, or is no manifest.
+    Other,
+}
+
+impl Named {
+    fn find(tree: &Tree<'_>, path: &Path) -> Self {
+        let (is_link, metadata) = tree.examine(path);
+        let has_names = metadata.as_ref().is_ok_and(|metadata| !metadata.is_dir() && metadata.nlink() > 1);
+        Self { entry: Entry::of(path, metadata), is_alias: is_link || has_names }
+    }
+}
+
+impl Entry {
+    fn of(path: &Path, metadata: io::Result<Metadata>) -> Self {
+        match metadata {
+            Ok(metadata) if metadata.is_dir() => Self::Folder,
+            Ok(_) if !is_manifest(path) => Self::Other,
+            Ok(metadata) if metadata.is_file() => Self::Manifest(Stamp::of(&metadata)),
+            Ok(_) => Self::Closed(open::IRREGULAR.to_owned()),
+            // A file that was removed since the listing is gone; a dangling link is a problem.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let dangles = is_manifest(path) && fs::symlink_metadata(path).is_ok();
+                if dangles { Self::Closed("is a link to nothing".to_owned()) } else { Self::Other }
+            }
+            // A file other than a manifest does not matter, wherever it is.
+            Err(error) if open::leads_out(&error) && !is_manifest(path) && !path.is_dir() => Self::Other,
+            Err(error) => Self::Closed(refusal(error)),
+        }
+    }
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
 }
 
 fn is_manifest(path: &Path) -> bool {

@@ -18,6 +18,8 @@ use crate::{DirState, FileContent};
 /// Interval until files are read again whose time stamps are too young to prove that they are
 /// unchanged.
 const RACY_RESCAN: Duration = Duration::from_millis(120);
+/// Delay of another scan after a directory has changed.
+const NEW_DIRECTORY: Duration = Duration::from_secs(1);
 const RESTLESS: &str = "is being written without a pause";
 
 /// Access to the files of a directory.
@@ -27,6 +29,9 @@ pub(crate) trait Disk {
     /// # Errors
     /// If the directory cannot be listed.
     fn scan(&self) -> io::Result<ScanResult>;
+    /// Brings a scan up to date for names that may have changed, and returns the checked ones;
+    /// `None` if only another scan can tell.
+    fn recheck(&self, found: &mut ScanResult, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>>;
     /// Returns the text of a file; `Ok(None)` if it does not exist any more.
     ///
     /// # Errors
@@ -43,13 +48,19 @@ pub(crate) trait Disk {
 pub(crate) struct Directory {
     pub(crate) state: DirState,
     settling: Settling,
+    /// The files at the last look.
+    found: ScanResult,
+    /// Time of the last scan, by the clock of [`Directory::turn`]; `None` if it failed.
+    scanned: Option<Duration>,
+    /// Time of the next scan, because names alone may not tell all changes.
+    scan_at: Option<Duration>,
     /// Texts that were taken while some definitions that they lack are kept.
     partial: BTreeMap<PathBuf, String>,
     /// Whether restored definitions have not been sent yet.
     is_restored: bool,
 }
 
-/// Result of a scan.
+/// Result of a look.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     pub(crate) updates: Vec<Update>,
@@ -76,6 +87,9 @@ impl Directory {
         Self {
             state: DirState::new(options),
             settling: Settling::new(Settle::default()),
+            found: ScanResult::default(),
+            scanned: None,
+            scan_at: None,
             partial: BTreeMap::new(),
             is_restored: false,
         }
@@ -101,24 +115,81 @@ impl Directory {
         self.settling.clear_events();
     }
 
-    /// Scans the directory.
+    /// Looks for changes in the directory: in the files of these names and those that wait, or, if
+    /// `names` is `None`, in all files by a scan. A scan takes place as well where names do not
+    /// tell enough, and before any definition of a file is removed: an event may be late or lost.
     ///
     /// # Errors
-    /// If it cannot be listed; nothing has changed then.
-    pub(crate) fn turn(&mut self, disk: &impl Disk, now: Duration) -> io::Result<Turn> {
-        let ScanResult { files, closed } = disk.scan()?;
-        let mut taken = self.look(disk, &files, now);
+    /// If the directory cannot be listed; nothing has changed then.
+    pub(crate) fn turn(
+        &mut self,
+        disk: &impl Disk,
+        names: Option<BTreeSet<PathBuf>>,
+        now: Duration,
+    ) -> io::Result<Turn> {
+        let checked = self.refresh(disk, names, now)?;
+        let found = std::mem::take(&mut self.found);
+        let mut changed = Vec::new();
+        let touched = self.stage(disk, &found, checked.as_ref(), &mut changed, now) | self.release(&mut changed, now);
+        self.found = found;
+        let mut updates = self.state.take_updates();
+        if std::mem::take(&mut self.is_restored) {
+            updates = self.state.snapshot();
+        }
+        let complete = self.settling.has_read_all(now);
+        if complete {
+            self.state.complete();
+        }
+        let changes = changed.into_iter().map(|(path, text)| self.change(path, text)).collect();
+        Ok(Turn { updates, touched, complete, changes })
+    }
+
+    /// Brings the list of files up to date. Returns the checked names; `None` if all are.
+    fn refresh(
+        &mut self,
+        disk: &impl Disk,
+        names: Option<BTreeSet<PathBuf>>,
+        now: Duration,
+    ) -> io::Result<Option<BTreeSet<PathBuf>>> {
+        let is_scan_due = self.settling.is_due(now) || self.scan_at.is_some_and(|at| at <= now);
+        let mut may_be_new = false;
+        if let Some(mut names) = names.filter(|_| !is_scan_due) {
+            may_be_new = self.found.is_checkable;
+            names.extend(self.settling.active_names().cloned());
+            if let Some(checked) = disk.recheck(&mut self.found, &names) {
+                return Ok(Some(checked));
+            }
+        }
+        self.scanned = None;
+        self.found = disk.scan()?;
+        self.scanned = Some(now);
+        // A directory that has just appeared has no events until it is watched.
+        self.scan_at = may_be_new.then(|| now + NEW_DIRECTORY);
+        Ok(None)
+    }
+
+    /// Stages the new contents of the checked files; of all files if `checked` is `None`. Returns
+    /// whether there are any.
+    fn stage(
+        &mut self,
+        disk: &impl Disk,
+        found: &ScanResult,
+        checked: Option<&BTreeSet<PathBuf>>,
+        changed: &mut Vec<(PathBuf, Option<String>)>,
+        now: Duration,
+    ) -> bool {
+        let mut taken = self.look(disk, &among(&found.files, checked), now);
         let loses = |taken: &SettledFile| !taken.keep && self.state.loses(&taken.path, &taken.reading);
-        if taken.iter().any(loses) && disk.scan().is_ok_and(|found| found.files != files) {
+        if taken.iter().any(loses) && disk.scan().is_ok_and(|other| other.files != found.files) {
             // A definition that is lost here may appear there: several files are being exchanged.
             taken.iter_mut().for_each(|taken| taken.keep = true);
+            self.scan_at = Some(now);
         }
-        for (path, why) in &closed {
+        for (path, why) in among(&found.closed, checked) {
             self.settling.remove(path);
             self.read_closed(path, why).into_iter().for_each(|closed| taken.push(closed));
         }
-        let mut touched = self.miss(&files, &closed, now);
-        let mut changed = Vec::new();
+        let mut touched = self.miss(found, checked, now);
         for SettledFile { path, reading, mut keep, as_file, text } in taken {
             touched = true;
             keep = self.state.loses(&path, &reading) && (keep || self.settling.others_in_doubt(&path, now));
@@ -135,6 +206,13 @@ impl Directory {
                 }
             }
         }
+        touched
+    }
+
+    /// Stages files that never settle as unreadable, and removes expired definitions. Returns
+    /// whether there are any.
+    fn release(&mut self, changed: &mut Vec<(PathBuf, Option<String>)>, now: Duration) -> bool {
+        let mut touched = false;
         for path in self.settling.restless(now) {
             if self.state.stage_file(&path, Some(FileContent::Unreadable(RESTLESS))) {
                 touched = true;
@@ -152,16 +230,7 @@ impl Directory {
                 changed.extend(text.map(|text| (path, Some(text))));
             }
         }
-        let mut updates = self.state.take_updates();
-        if std::mem::take(&mut self.is_restored) {
-            updates = self.state.snapshot();
-        }
-        let complete = self.settling.has_read_all(now);
-        if complete {
-            self.state.complete();
-        }
-        let changes = changed.into_iter().map(|(path, text)| self.change(path, text)).collect();
-        Ok(Turn { updates, touched, complete, changes })
+        touched
     }
 
     /// Returns the change of a file, given its current text if it can be read.
@@ -186,9 +255,9 @@ impl Directory {
     }
 
     /// Reads the changed files that seem to be whole.
-    fn look(&mut self, disk: &impl Disk, files: &BTreeMap<PathBuf, Stamp>, now: Duration) -> Vec<SettledFile> {
+    fn look(&mut self, disk: &impl Disk, files: &[(&PathBuf, &Stamp)], now: Duration) -> Vec<SettledFile> {
         let mut taken = Vec::new();
-        for (path, stamp) in files {
+        for &(path, stamp) in files {
             let age = disk.age(stamp);
             if self.settling.look(path, stamp, age, now) != ReadDecision::Read {
                 continue;
@@ -227,16 +296,23 @@ impl Directory {
         taken
     }
 
-    /// Notes the missing files. Returns whether any of them existed before.
-    fn miss(&mut self, files: &BTreeMap<PathBuf, Stamp>, closed: &BTreeMap<PathBuf, String>, now: Duration) -> bool {
+    /// Notes the missing files among the checked ones. Returns whether any of them existed before.
+    fn miss(&mut self, found: &ScanResult, checked: Option<&BTreeSet<PathBuf>>, now: Duration) -> bool {
+        let ScanResult { files, closed, .. } = found;
         let is_hidden = |path: &Path| path.ancestors().skip(1).any(|folder| closed.contains_key(folder));
         let is_gone = |path: &Path| !files.contains_key(path) && !closed.contains_key(path) && !is_hidden(path);
-        let state = &self.state;
-        self.settling.remove_if(|path| is_gone(path) && !state.is_known(path));
-        let gone: Vec<PathBuf> = self.state.files().filter(|path| is_gone(path)).map(Path::to_path_buf).collect();
+        let gone = |known: &mut dyn Iterator<Item = &Path>| -> Vec<PathBuf> {
+            known.filter(|path| is_gone(path)).map(Path::to_path_buf).collect()
+        };
+        let gone = match checked {
+            Some(checked) => gone(&mut checked.iter().map(PathBuf::as_path)),
+            None => gone(&mut self.settling.files().map(PathBuf::as_path).chain(self.state.files())),
+        };
         let mut touched = false;
         for path in gone {
-            if self.settling.miss(&path, files.is_empty(), now) {
+            if !self.state.is_known(&path) {
+                self.settling.remove(&path);
+            } else if self.settling.miss(&path, files.is_empty(), now) {
                 self.state.stage(&path, None, Missing::Kept);
                 touched = true;
             }
@@ -244,9 +320,23 @@ impl Directory {
         touched
     }
 
-    /// Returns the time until the next scan without an event; `None` if no file is in doubt.
+    /// Returns the time of the last scan; `None` if it failed, or there was none.
+    pub(crate) fn scanned(&self) -> Option<Duration> {
+        self.scanned
+    }
+
+    /// Returns the time until the next look without an event; `None` if no file is in doubt.
     pub(crate) fn next_look(&self, now: Duration) -> Option<Duration> {
-        self.settling.next_look(RACY_RESCAN, now)
+        let scan = self.scan_at.map(|at| at.saturating_sub(now));
+        self.settling.next_look(RACY_RESCAN, now).into_iter().chain(scan).min()
+    }
+}
+
+/// Returns the entries of the checked names; all if `checked` is `None`.
+fn among<'m, V>(entries: &'m BTreeMap<PathBuf, V>, checked: Option<&BTreeSet<PathBuf>>) -> Vec<(&'m PathBuf, &'m V)> {
+    match checked {
+        Some(checked) => checked.iter().filter_map(|path| entries.get_key_value(path)).collect(),
+        None => entries.iter().collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Conversion of file events to signs of writers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,32 +46,41 @@ impl Names for OnDisk {
     }
 }
 
+/// Signs of writers, each with its file and time, and the changed names.
+#[derive(Debug, Default)]
+pub(super) struct Signs {
+    pub(super) notes: Vec<(FileEvent, Stamp, Duration)>,
+    /// The names of all events.
+    pub(super) changed: BTreeSet<PathBuf>,
+    /// Events have been lost, so that earlier notes may not be true any more, and other names may
+    /// have changed.
+    pub(super) lost: bool,
+}
+
 /// File events since they were last taken.
 #[derive(Debug, Default)]
 pub(super) struct FileEvents {
-    notes: Vec<(FileEvent, Stamp, Duration)>,
-    /// Events have been lost, so that earlier notes may not be true any more.
-    lost: bool,
+    signs: Signs,
     /// Files being written, by the names that their events bear. An event may be read late, when
     /// its name belongs to another file or to none.
     names: HashMap<PathBuf, Stamp, RandomState>,
 }
 
 impl FileEvents {
-    /// Takes the notes, and whether events were lost before them.
-    pub(super) fn take(&mut self) -> (Vec<(FileEvent, Stamp, Duration)>, bool) {
-        (std::mem::take(&mut self.notes), std::mem::take(&mut self.lost))
+    /// Takes the signs since the last call.
+    pub(super) fn take(&mut self) -> Signs {
+        std::mem::take(&mut self.signs)
     }
 
     /// Takes an event; `None` for one that could not be received.
     pub(super) fn handle_event(&mut self, names: &impl Names, event: Option<&Event>, now: Duration) {
-        let has_room = self.notes.len() < MANY && self.names.len() < MANY;
+        let has_room = self.signs.notes.len().max(self.signs.changed.len()).max(self.names.len()) < MANY;
         let Some(event) = event.filter(|event| !event.need_rescan() && has_room) else {
-            self.notes.clear();
             self.names.clear();
-            self.lost = true;
+            self.signs = Signs { lost: true, ..Signs::default() };
             return;
         };
+        self.signs.changed.extend(event.paths.iter().cloned());
         let Some(path) = event.paths.first() else { return };
         match event.kind {
             EventKind::Create(CreateKind::File | CreateKind::Any) if !names.is_link(path) => {
@@ -124,10 +133,10 @@ impl FileEvents {
         let Some(stamp) = stamp else { return };
         let is_repeated =
             |(last, of, _): &(FileEvent, Stamp, Duration)| *last == file_event && of.file() == stamp.file();
-        if file_event == FileEvent::Written && self.notes.last().is_some_and(is_repeated) {
-            self.notes.pop();
+        if file_event == FileEvent::Written && self.signs.notes.last().is_some_and(is_repeated) {
+            self.signs.notes.pop();
         }
-        self.notes.push((file_event, stamp, now));
+        self.signs.notes.push((file_event, stamp, now));
     }
 }
 

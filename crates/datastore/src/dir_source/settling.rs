@@ -21,7 +21,7 @@
 //! may be moving there. At the start there are no events of earlier writes: a file that changed
 //! just now is waited for if it is empty, cannot be parsed, or ends within a token.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -175,7 +175,22 @@ pub(crate) struct Settling {
     settle: Settle,
     writers: HashMap<(u64, u64), Writer, RandomState>,
     files: BTreeMap<PathBuf, File>,
+    /// The names of [active](File::is_active) files.
+    active: BTreeSet<PathBuf>,
     start: Start,
+}
+
+impl File {
+    /// Reports whether the file may need another look without having changed.
+    fn is_active(&self) -> bool {
+        let is_racy = self.taken.as_ref().is_some_and(|taken| taken.racy);
+        is_racy || self.doubt.is_some() || self.is_missing || self.kept_until.is_some()
+    }
+
+    /// Reports whether its kept definitions have expired.
+    fn is_due(&self, now: Duration) -> bool {
+        self.doubt.is_none() && self.kept_until.is_some_and(|until| until <= now)
+    }
 }
 
 /// Progress of the first reading.
@@ -190,7 +205,13 @@ enum Start {
 impl Settling {
     /// Returns a state without files and events.
     pub(crate) fn new(settle: Settle) -> Self {
-        Self { settle, writers: HashMap::default(), files: BTreeMap::new(), start: Start::NotBegun }
+        Self {
+            settle,
+            writers: HashMap::default(),
+            files: BTreeMap::new(),
+            active: BTreeSet::new(),
+            start: Start::NotBegun,
+        }
     }
 
     /// Replaces the delays and returns the previous ones.
@@ -245,11 +266,13 @@ impl Settling {
         if self.start == Start::NotBegun {
             self.start = Start::Until(now + self.settle.empty);
         }
-        if let Some(file) = self.files.get_mut(path)
+        if let Some(file) = self.files.get(path)
             && file.taken.as_ref().is_some_and(|taken| taken.stamp == *stamp && !taken.racy && !taken.failed)
             && !file.is_missing
         {
-            file.doubt = None;
+            if file.doubt.is_some() {
+                self.edit(path, |file| file.doubt = None);
+            }
             return ReadDecision::Same;
         }
         match self.phase(path, stamp, age, now) {
@@ -313,77 +336,97 @@ impl Settling {
     pub(crate) fn others_in_doubt(&self, path: &Path, now: Duration) -> bool {
         let is_doubtful =
             |file: &File| file.doubt.as_ref().is_some_and(|doubt| now.saturating_sub(doubt.since) < self.settle.after);
-        self.files.iter().any(|(other, file)| other != path && is_doubtful(file))
+        self.active().any(|(other, file)| other != path && is_doubtful(file))
     }
 
     /// Notes that a content was taken; `keep` if the definitions that it lacks are kept.
     pub(crate) fn take(&mut self, path: &Path, stamp: Stamp, content: TakenContent, keep: bool, now: Duration) {
         let wait = if content.is_empty { self.settle.empty } else { self.settle.after };
-        let file = self.file(path);
-        let stays_empty = content.is_empty && file.is_empty;
-        file.kept_until = match file.kept_until {
-            _ if !keep => None,
-            Some(until) if stays_empty => Some(until),
-            _ => Some(now + wait),
-        };
-        (file.is_empty, file.is_missing, file.doubt) = (content.is_empty, false, None);
-        file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
+        self.edit(path, |file| {
+            let stays_empty = content.is_empty && file.is_empty;
+            file.kept_until = match file.kept_until {
+                _ if !keep => None,
+                Some(until) if stays_empty => Some(until),
+                _ => Some(now + wait),
+            };
+            (file.is_empty, file.is_missing, file.doubt) = (content.is_empty, false, None);
+            file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
+        });
     }
 
     /// Notes that a content is unchanged.
     pub(crate) fn confirm(&mut self, path: &Path, stamp: Stamp, content: TakenContent) {
-        let file = self.file(path);
-        file.doubt = None;
-        file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
+        self.edit(path, |file| {
+            file.doubt = None;
+            file.taken = Some(TakenVersion { stamp, racy: content.racy, failed: content.failed });
+        });
     }
 
     /// Notes that a known file is missing; `all` if there are no files at all. Its definitions are
     /// kept for a while. Returns whether it existed before.
     pub(crate) fn miss(&mut self, path: &Path, all: bool, now: Duration) -> bool {
         let wait = if all { self.settle.empty } else { self.settle.after };
-        let file = self.file(path);
-        let was_taken = !file.is_missing;
-        // A file in doubt had reappeared, and is missing again.
-        if was_taken || file.doubt.is_some() {
-            let until = file.kept_until.unwrap_or_default().max(now + wait);
-            *file = File { is_missing: true, kept_until: Some(until), ..File::default() };
-        }
-        was_taken
+        self.edit(path, |file| {
+            let was_taken = !file.is_missing;
+            // A file in doubt had reappeared, and is missing again.
+            if was_taken || file.doubt.is_some() {
+                let until = file.kept_until.unwrap_or_default().max(now + wait);
+                *file = File { is_missing: true, kept_until: Some(until), ..File::default() };
+            }
+            was_taken
+        })
     }
 
-    /// Removes the files for which `is_gone` holds.
-    pub(crate) fn remove_if(&mut self, is_gone: impl Fn(&Path) -> bool) {
-        self.files.retain(|path, _| !is_gone(path));
+    /// Returns the files that have been seen, and those that are missing.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.keys()
     }
 
     /// Removes a file.
     pub(crate) fn remove(&mut self, path: &Path) {
         self.files.remove(path);
+        self.active.remove(path);
+    }
+
+    /// Returns the names of the files that need another look although no event names them.
+    pub(crate) fn active_names(&self) -> impl Iterator<Item = &PathBuf> {
+        self.active.iter()
+    }
+
+    fn active(&self) -> impl Iterator<Item = (&PathBuf, &File)> {
+        self.active.iter().filter_map(|path| self.files.get_key_value(path))
+    }
+
+    /// Reports whether [`Settling::due`] would return any file.
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        self.active().any(|(_, file)| file.is_due(now))
     }
 
     /// Returns the files whose kept definitions have expired, each with whether the file itself is
     /// missing.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<(PathBuf, bool)> {
-        let mut due = Vec::new();
-        for (path, file) in &mut self.files {
-            if file.doubt.is_none() && file.kept_until.is_some_and(|until| until <= now) {
-                file.kept_until = None;
-                due.push((path.clone(), file.is_missing));
-            }
+        let is_due = |(path, file): (&PathBuf, &File)| file.is_due(now).then(|| (path.clone(), file.is_missing));
+        let due: Vec<_> = self.active().filter_map(is_due).collect();
+        for (path, _) in &due {
+            self.edit(path, |file| file.kept_until = None);
         }
-        self.files.retain(|_, file| !file.is_missing || file.kept_until.is_some());
-        let (settle, files) = (self.settle, &mut self.files);
+        let is_over =
+            |(path, file): (&PathBuf, &File)| (file.is_missing && file.kept_until.is_none()).then(|| path.clone());
+        for path in self.active().filter_map(is_over).collect::<Vec<_>>() {
+            self.remove(&path);
+        }
+        let settle = self.settle;
+        let has_doubt = self.active().any(|(_, file)| file.doubt.is_some());
         // Events this old have no effect any more.
         self.writers.retain(|_, writer| {
-            now.saturating_sub(writer.last_event) < settle.empty.max(settle.after) + settle.after
-                || files.values().any(|file| file.doubt.is_some())
+            has_doubt || now.saturating_sub(writer.last_event) < settle.empty.max(settle.after) + settle.after
         });
         due
     }
 
     /// Ends a scan. Returns whether all files have been taken once, or waited for long enough.
     pub(crate) fn has_read_all(&mut self, now: Duration) -> bool {
-        if self.is_late(now) || self.files.values().all(|file| file.doubt.is_none()) {
+        if self.is_late(now) || self.active().all(|(_, file)| file.doubt.is_none()) {
             self.start = Start::Done;
         }
         self.start == Start::Done
@@ -397,7 +440,7 @@ impl Settling {
     /// Returns the time until the next scan is needed without an event; files with young stamps are
     /// read again after `racy`.
     pub(crate) fn next_look(&self, racy: Duration, now: Duration) -> Option<Duration> {
-        let of_file = |file: &File| {
+        let of_file = |(_, file): (&PathBuf, &File)| {
             let is_racy = file.taken.as_ref().is_some_and(|taken| taken.racy);
             let restless = |doubt: &UnsettledVersion| {
                 let at = doubt.since + self.settle.empty + Duration::from_millis(1);
@@ -407,29 +450,36 @@ impl Settling {
             let kept = file.kept_until.filter(|_| file.doubt.is_none()).map(|until| until.saturating_sub(now));
             [is_racy.then_some(racy), doubt, kept].into_iter().flatten().min()
         };
-        self.files.values().filter_map(of_file).min()
+        self.active().filter_map(of_file).min()
     }
 
     /// Returns the files that have been changing for longer than [`Settle::empty`].
     pub(crate) fn restless(&self, now: Duration) -> Vec<PathBuf> {
         let is_restless =
             |file: &File| file.doubt.as_ref().is_some_and(|doubt| now.saturating_sub(doubt.since) > self.settle.empty);
-        self.files.iter().filter(|(_, file)| is_restless(file)).map(|(path, _)| path.clone()).collect()
+        self.active().filter(|(_, file)| is_restless(file)).map(|(path, _)| path.clone()).collect()
     }
 
-    fn file(&mut self, path: &Path) -> &mut File {
-        if !self.files.contains_key(path) {
-            self.files.insert(path.to_path_buf(), File::default());
+    /// Changes the state of a file, which is new if it is unknown.
+    fn edit<R>(&mut self, path: &Path, edit: impl FnOnce(&mut File) -> R) -> R {
+        let file = self.files.entry(path.to_path_buf()).or_default();
+        let was_active = file.is_active();
+        let result = edit(file);
+        match (was_active, file.is_active()) {
+            (false, true) => drop(self.active.insert(path.to_path_buf())),
+            (true, false) => drop(self.active.remove(path)),
+            _ => {}
         }
-        self.files.entry(path.to_path_buf()).or_default()
+        result
     }
 
     fn doubt(&mut self, path: &Path, stamp: &Stamp, now: Duration, more: Duration) {
-        let file = self.file(path);
-        let before = file.doubt.take();
-        let since = before.as_ref().map_or(now, |doubt| doubt.since);
-        let seen = before.filter(|doubt| doubt.stamp == *stamp).map_or(now, |doubt| doubt.seen);
-        file.doubt = Some(UnsettledVersion { stamp: stamp.clone(), seen, since, again: now + more });
+        self.edit(path, |file| {
+            let before = file.doubt.take();
+            let since = before.as_ref().map_or(now, |doubt| doubt.since);
+            let seen = before.filter(|doubt| doubt.stamp == *stamp).map_or(now, |doubt| doubt.seen);
+            file.doubt = Some(UnsettledVersion { stamp: stamp.clone(), seen, since, again: now + more });
+        });
     }
 
     /// Returns the time since the last change of a file.

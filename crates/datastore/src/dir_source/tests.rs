@@ -16,6 +16,8 @@ use crate::built_in::COUNT as BUILT_IN;
 use crate::{Event, Watching, channel, watch};
 
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Interval between scans with which changes are noticed by their events only.
+const NEVER: Duration = Duration::from_secs(3600);
 
 fn tier(name: &str, order: u32) -> String {
     format!("apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {{name: {name}}}\nspec: {{order: {order}}}\n")
@@ -29,7 +31,7 @@ struct Watched {
 
 impl Watched {
     fn new(dir: &TempDir) -> Self {
-        let watching = watch(DirSource::new(dir.path(), Options::default()).rescan_every(INTERVAL)).unwrap();
+        let watching = watch(DirSource::new(dir.path(), Options::default()).rescan_every(NEVER)).unwrap();
         let mut watched = Self { watching, tiers: BTreeMap::new() };
         while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
         watched
@@ -106,6 +108,55 @@ fn a_mounted_config_map_swaps_its_versions() {
     symlink("..v2", dir.path().join("..data_tmp")).unwrap();
     fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).unwrap();
     fs::remove_dir_all(dir.path().join("..v1")).unwrap();
+    watched.until(&[("a", 2.0)]);
+}
+
+#[test]
+fn events_of_any_names_lead_to_the_changed_files() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("sub")).unwrap();
+    fs::write(at("sub/a.yaml"), tier("a", 1)).unwrap();
+    fs::write(at("b.yaml"), tier("b", 1)).unwrap();
+    let mut watched = Watched::new(&dir);
+    fs::write(at("sub/a.yaml"), tier("a", 2)).unwrap();
+    watched.until(&[("a", 2.0), ("b", 1.0)]);
+    fs::rename(at("sub"), at("other")).unwrap();
+    fs::write(at("other/a.yaml"), tier("a", 3)).unwrap();
+    watched.until(&[("a", 3.0), ("b", 1.0)]);
+    fs::hard_link(at("b.yaml"), at(".hidden")).unwrap();
+    fs::write(at(".hidden"), tier("b", 2)).unwrap();
+    watched.until(&[("a", 3.0), ("b", 2.0)]);
+    symlink(".deep/c", at("c.yaml")).unwrap();
+    fs::create_dir(at(".deep")).unwrap();
+    fs::write(at(".deep/c"), tier("c", 1)).unwrap();
+    watched.until(&[("a", 3.0), ("b", 2.0), ("c", 1.0)]);
+    fs::write(at(".deep/c"), tier("c", 2)).unwrap();
+    watched.until(&[("a", 3.0), ("b", 2.0), ("c", 2.0)]);
+    fs::create_dir_all(at("new/sub")).unwrap();
+    fs::write(at("new/sub/d.yaml"), tier("d", 1)).unwrap();
+    fs::remove_dir_all(at("other")).unwrap();
+    watched.until(&[("b", 2.0), ("c", 2.0), ("d", 1.0)]);
+}
+
+#[test]
+fn a_request_finds_changes_without_events() {
+    let parent = TempDir::new().unwrap();
+    let (dir, outside) = (parent.path().join("dir"), parent.path().join("outside"));
+    fs::create_dir(&dir).unwrap();
+    fs::write(&outside, tier("a", 1)).unwrap();
+    symlink(&outside, dir.join("a.yaml")).unwrap();
+    let access = DirAccess { follow_links: true, ..DirAccess::default() };
+    let source = DirSource::new(&dir, Options::default()).read_within(access).rescan_every(NEVER);
+    let mut watched = Watched { watching: watch(source).unwrap(), tiers: BTreeMap::new() };
+    watched.until(&[("a", 1.0)]);
+    // Young files are read again.
+    thread::sleep(INTERVAL);
+    while watched.watching.events.try_recv().is_ok() {}
+    fs::write(&outside, tier("a", 2)).unwrap();
+    let silence = watched.watching.events.recv_timeout(INTERVAL);
+    assert!(silence.is_none(), "{silence:?}");
+    watched.watching.resend.look_again();
     watched.until(&[("a", 2.0)]);
 }
 
@@ -195,9 +246,7 @@ fn events_come_from_the_current_directory() {
         fs::create_dir(path).unwrap();
         fs::write(path.join("a.yaml"), tier("a", order)).unwrap();
     }
-    // Whatever is noticed in time is noticed by events.
-    let interval = Duration::from_secs(3600);
-    let watching = watch(DirSource::new(&dir, Options::default()).rescan_every(interval)).unwrap();
+    let watching = watch(DirSource::new(&dir, Options::default()).rescan_every(NEVER)).unwrap();
     let mut watched = Watched { watching, tiers: BTreeMap::new() };
     watched.until(&[("a", 1.0)]);
     fs::rename(&dir, parent.path().join("away")).unwrap();
@@ -241,7 +290,7 @@ fn an_unreadable_file_is_reported_and_keeps_its_last_good_version() {
         [Fallback::LastGood, Fallback::LastGood, Fallback::LastGood, Fallback::Nothing, Fallback::LastGood]
     );
     // A second scan finds no change.
-    assert!(!source.look().unwrap().touched);
+    assert!(!source.look(None).unwrap().touched);
     for name in ["text.yaml", "huge.yaml", "link.yaml", "loop.yaml"] {
         fs::remove_file(at(name)).unwrap();
     }
@@ -337,7 +386,7 @@ fn reading_is_no_reason_to_read_again() {
     let source = DirSource::new(dir.path(), Options::default());
     let mut watch = Watch::new(source, &feed, hint);
     watch.keep_watching();
-    assert!(watch.source.look().is_ok_and(|turn| turn.touched));
+    assert!(watch.source.look(None).is_ok_and(|turn| turn.touched));
     assert_eq!(hints.recv_timeout(INTERVAL), Err(RecvTimeoutError::Timeout));
     fs::write(dir.path().join("a.yaml"), tier("a", 2)).unwrap();
     assert_eq!(hints.recv_timeout(Duration::from_secs(20)), Ok(()));

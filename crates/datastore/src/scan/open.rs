@@ -39,13 +39,19 @@ impl<'r> Tree<'r> {
     /// # Errors
     /// If there is none, or it is outside; see [`leads_out`].
     pub(super) fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.examine(path).1
+    }
+
+    /// As [`Tree::metadata`], and whether the path is that of a link.
+    pub(super) fn examine(&self, path: &Path) -> (bool, io::Result<Metadata>) {
         if path != self.path {
-            let metadata = fs::symlink_metadata(path)?;
-            if !metadata.is_symlink() {
-                return Ok(metadata);
+            match fs::symlink_metadata(path) {
+                Ok(metadata) if metadata.is_symlink() => {}
+                metadata => return (false, metadata),
             }
         }
-        File::from(self.open_at(path, OFlags::PATH)?).metadata()
+        let metadata = self.open_at(path, OFlags::PATH).and_then(|file| File::from(file).metadata());
+        (true, metadata)
     }
 
     /// Returns the metadata of a directory that may be listed.

@@ -10,6 +10,8 @@ const FILE: &str = "a.yaml";
 const AFTER: Duration = Duration::from_secs(1);
 const EMPTY: Duration = Duration::from_secs(10);
 const OLD: Duration = Duration::from_secs(1000);
+/// Interval between scans.
+const PERIOD: Duration = Duration::from_secs(10);
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -36,6 +38,12 @@ struct World {
     /// Events by name, if they are read late or not as they happened.
     inotify: Option<RefCell<inotify::Inotify>>,
     hears: bool,
+    /// Whether looks concern the names of events only; every [`PERIOD`] all files.
+    by_name: bool,
+    /// Names of the events since the last look; `None` if some were lost.
+    changed: RefCell<Option<BTreeSet<PathBuf>>>,
+    /// Number of scans.
+    scans: Cell<u32>,
     /// Whether time stamps are coarse and inode numbers are reused, as on ext4.
     looks_alike: bool,
     directory: RefCell<Directory>,
@@ -53,6 +61,9 @@ impl World {
             events: RefCell::default(),
             inotify: None,
             hears,
+            by_name: false,
+            changed: RefCell::new(Some(BTreeSet::new())),
+            scans: Cell::new(0),
             looks_alike: false,
             directory: RefCell::new(Directory::new(Options::default())),
             tiers: RefCell::default(),
@@ -73,12 +84,26 @@ impl World {
     }
 
     fn event(&self, path: &str, event: FileEvent) {
+        self.note_name(path);
         if let Some(inotify) = &self.inotify {
             return inotify.borrow_mut().happens(event, path);
         }
         if let Some(file) = self.files.borrow().get(Path::new(path)) {
             self.events.borrow_mut().push((event, file.stamp(), self.now.get()));
         }
+    }
+
+    fn note_name(&self, path: &str) {
+        if let (None, Some(changed)) = (&self.inotify, &mut *self.changed.borrow_mut()) {
+            changed.insert(path.into());
+        }
+    }
+
+    /// Returns the names for the next look; `None` if it is a scan.
+    fn names(&self, directory: &Directory) -> Option<BTreeSet<PathBuf>> {
+        let changed = self.changed.replace(Some(BTreeSet::new()));
+        let is_scanned = directory.scanned().is_some_and(|at| self.now.get() < at + PERIOD);
+        changed.filter(|_| self.by_name && self.hears && is_scanned)
     }
 
     fn fresh(&self) -> u64 {
@@ -130,6 +155,7 @@ impl World {
 
     fn remove(&self, path: &str) {
         self.files.borrow_mut().remove(Path::new(path));
+        self.note_name(path);
         if let Some(inotify) = &self.inotify {
             inotify.borrow_mut().removed(path);
         }
@@ -138,6 +164,7 @@ impl World {
     fn rename(&self, from: &str, to: &str) {
         let file = self.files.borrow_mut().remove(Path::new(from));
         if let Some(file) = file {
+            self.note_name(from);
             if let Some(inotify) = &self.inotify {
                 inotify.borrow_mut().renamed_from(from);
             }
@@ -159,7 +186,8 @@ impl World {
         if let Some(inotify) = &self.inotify {
             inotify.borrow_mut().read(self, &mut directory);
         }
-        let turn = directory.turn(self, self.now.get()).unwrap();
+        let names = self.names(&directory);
+        let turn = directory.turn(self, names, self.now.get()).unwrap();
         for update in &turn.updates {
             let Update::Tier(name, tier) = update else { continue };
             if built_in_tier(name.as_str()).is_some() {
@@ -197,16 +225,30 @@ impl FakeFile {
     }
 }
 
+fn is_seen(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "json")
+}
+
 impl Disk for World {
     fn scan(&self) -> io::Result<ScanResult> {
-        let is_seen =
-            |path: &Path| path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
+        self.scans.set(self.scans.get() + 1);
         let files = self.files.borrow().iter().map(|(path, file)| (path.clone(), file.stamp())).collect::<Vec<_>>();
         let files = files.into_iter().filter(|(path, _)| is_seen(path)).collect();
         if let Some(then) = self.after_scan.take() {
             then(self);
         }
-        Ok(ScanResult { files, closed: BTreeMap::new() })
+        let mut found = ScanResult::default();
+        (found.files, found.is_checkable) = (files, true);
+        Ok(found)
+    }
+
+    fn recheck(&self, found: &mut ScanResult, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
+        let files = self.files.borrow();
+        for path in names.iter().filter(|path| is_seen(path)) {
+            found.files.remove(path);
+            found.files.extend(files.get(path).map(|file| (path.clone(), file.stamp())));
+        }
+        Some(names.clone())
     }
 
     fn read(&self, path: &Path) -> Result<Option<String>, ManifestError> {
@@ -453,3 +495,24 @@ fn the_start_waits_for_a_file_that_is_torn_but_not_for_ever() {
 
 mod inotify;
 mod writers;
+
+#[test]
+fn a_change_that_an_event_names_needs_no_scan() {
+    let world = World { by_name: true, ..World::with(true, &text(&[('a', 1)])) };
+    let scans = world.scans.get();
+    world.look();
+    world.write(FILE, &text(&[('a', 2)]));
+    world.look();
+    assert_eq!(world.tiers(), "a2");
+    world.create(".new");
+    world.change(".new", |all| all.push_str(&text(&[('b', 2)])));
+    world.rename(".new", "b.yaml");
+    world.look_on(millis(500));
+    assert_eq!((world.tiers().as_str(), world.scans.get()), ("a2 b2", scans));
+    // Nothing is removed without a scan.
+    world.remove("b.yaml");
+    world.look();
+    assert_eq!(world.scans.get(), scans);
+    world.look_on(AFTER + millis(1));
+    assert_eq!((world.tiers().as_str(), world.scans.get()), ("a2", scans + 1));
+}

@@ -31,10 +31,11 @@ fn replaced_late(events: &[(EventKind, &str)]) -> Vec<(String, bool)> {
     events.iter().take(1).for_each(&mut handle_event);
     fs::rename(at(".new"), at("a.yaml")).unwrap();
     events.iter().skip(1).for_each(&mut handle_event);
-    for (event, stamp, at) in file_events.take().0 {
+    let Signs { notes, changed, .. } = file_events.take();
+    for (event, stamp, at) in notes {
         source.directory.note(event, &stamp, at);
     }
-    keys(&source.look().unwrap().updates)
+    keys(&source.look(Some(changed)).unwrap().updates)
 }
 
 #[test]

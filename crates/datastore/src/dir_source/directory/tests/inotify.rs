@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::writers::{FileOperation, Style, a_file_operation, an_edit, edit, tiers};
 use super::*;
-use crate::dir_source::events::{FileEvents, Names};
+use crate::dir_source::events::{FileEvents, Names, Signs};
 
 /// The reading of the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +88,11 @@ impl Inotify {
                 }
             }
         }
-        let (notes, lost) = self.events.take();
+        let Signs { notes, changed, lost } = self.events.take();
         if lost {
             directory.clear_events();
         }
+        world.changed.replace((!lost).then_some(changed));
         for (file_event, stamp, at) in notes {
             directory.note(file_event, &stamp, at);
         }
@@ -125,8 +126,8 @@ fn faults(world: &World, faults: &[Fault]) {
 }
 
 /// Returns a world in which a file has been read, and whose later events arrive with these faults.
-fn world(first: &[(char, u32)], all: &[Fault]) -> World {
-    let world = World { inotify: Some(RefCell::new(Inotify::new(Vec::new()))), ..World::new(true) };
+fn world(first: &[(char, u32)], all: &[Fault], by_name: bool) -> World {
+    let world = World { inotify: Some(RefCell::new(Inotify::new(Vec::new()))), by_name, ..World::new(true) };
     world.write(FILE, &text(first));
     for _ in 0..2 {
         world.pass(millis(20_000));
@@ -165,8 +166,9 @@ proptest! {
         first in tiers(),
         edits in prop::collection::vec(an_edit(), 1..4),
         late in only_late(),
+        by_name in any::<bool>(),
     ) {
-        let world = world(&first, &late);
+        let world = world(&first, &late, by_name);
         for each in &edits {
             let each = writers::Edit { style: Style::Rename, ..each.clone() };
             edit(&world, &each, &|| drop(world.look()));
@@ -188,7 +190,7 @@ proptest! {
         each in an_edit(),
         all in any_fault(),
     ) {
-        let world = world(&first, &all);
+        let world = world(&first, &all, false);
         let each = writers::Edit { style: Style::Rename, ..each };
         edit(&world, &each, &|| drop(world.look()));
         world.look_on(EMPTY + millis(1));
@@ -202,8 +204,9 @@ proptest! {
         first in tiers(),
         edits in prop::collection::vec(an_edit(), 1..4),
         late in only_late(),
+        by_name in any::<bool>(),
     ) {
-        let world = world(&first, &late);
+        let world = world(&first, &late, by_name);
         let mut old = first;
         for each in &edits {
             let look = || {
@@ -230,12 +233,15 @@ proptest! {
         operations in prop::collection::vec(a_file_operation(), 0..40),
         all in any_fault(),
         looks_alike in any::<bool>(),
+        by_name in any::<bool>(),
     ) {
         let inotify = Some(RefCell::new(Inotify::new(all)));
-        let world = World { looks_alike, inotify, ..World::new(true) };
+        let world = World { looks_alike, inotify, by_name, ..World::new(true) };
         for operation in &operations {
             FileOperation::do_in(operation, &world);
         }
+        // Before a scan, nothing tells a change whose event was lost.
+        world.pass(PERIOD);
         world.look_on(EMPTY + AFTER + AFTER);
         let fresh = World::new(false);
         fresh.files.replace(world.files.borrow().clone());

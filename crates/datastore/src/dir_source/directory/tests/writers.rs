@@ -180,8 +180,9 @@ proptest! {
         first in tiers(),
         edits in prop::collection::vec(an_edit(), 1..4),
         hears in any::<bool>(),
+        by_name in any::<bool>(),
     ) {
-        let world = World::with(hears, &text(&first));
+        let world = World { by_name, ..World::with(hears, &text(&first)) };
         let mut old = first;
         for each in &edits {
             let look = || {
@@ -211,8 +212,9 @@ proptest! {
         operations in prop::collection::vec(a_file_operation(), 0..40),
         hears in any::<bool>(),
         looks_alike in any::<bool>(),
+        by_name in any::<bool>(),
     ) {
-        let world = World { looks_alike, ..World::new(hears) };
+        let world = World { looks_alike, by_name, ..World::new(hears) };
         for operation in &operations {
             operation.do_in(&world);
         }
