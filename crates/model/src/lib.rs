@@ -103,7 +103,9 @@ pub use labels::{LabelValues, Labels, LabelsError, PrefixStripper, Shape};
 pub use list::List;
 pub use live_migration::{LiveMigration, MigrationParty};
 pub use node_labels::{NODE_LABEL, NODE_LABEL_PREFIX, selects_nodes};
-pub use policy::{Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction};
+pub use policy::{
+    DenyAction, Direction, Order, Policy, PolicyTypes, ProfileRules, StagedAction, Tier, TierDefaultAction,
+};
 pub use port::PortSpec;
 pub use reserved::reserved_range;
 pub use rule::{

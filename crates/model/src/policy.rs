@@ -90,12 +90,52 @@ impl Ord for Order {
     }
 }
 
+/// Action on denied traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum DenyAction {
+    /// It is dropped in silence.
+    Drop,
+    /// It is dropped, and the sender gets an answer where the dataplane can send one.
+    Reject,
+}
+
+impl DenyAction {
+    /// Annotation of policies and tiers with the action.
+    ///
+    /// ```
+    /// use tortie_model::DenyAction;
+    ///
+    /// assert_eq!(DenyAction::ANNOTATION, "policy.projectcalico.org/denyAction");
+    /// assert_eq!(DenyAction::parse("Reject"), Some(DenyAction::Reject));
+    /// assert_eq!(DenyAction::parse("reject"), None);
+    /// ```
+    pub const ANNOTATION: &str = "policy.projectcalico.org/denyAction";
+
+    /// Returns `Drop` or `Reject`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drop => "Drop",
+            Self::Reject => "Reject",
+        }
+    }
+
+    /// Reads `Drop` or `Reject`; `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Drop, Self::Reject].into_iter().find(|action| action.as_str() == text)
+    }
+}
+
 /// Action of a tier on traffic that its policies select but no rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum TierDefaultAction {
-    /// Deny it.
+    /// Deny it by the node's action.
     Deny,
+    /// Deny it by this action.
+    DenyWith(DenyAction),
     /// Continue with the next tier.
     Pass,
 }
@@ -103,10 +143,38 @@ pub enum TierDefaultAction {
 impl TierDefaultAction {
     /// Returns `Deny` or `Pass`.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Deny => "Deny",
+            Self::Deny | Self::DenyWith(_) => "Deny",
             Self::Pass => "Pass",
+        }
+    }
+
+    /// Returns the tier's own action on denied traffic; `None` if the node's action applies, or the
+    /// tier does not deny.
+    ///
+    /// ```
+    /// use tortie_model::{DenyAction, TierDefaultAction};
+    ///
+    /// let rejects = TierDefaultAction::DenyWith(DenyAction::Reject);
+    /// assert_eq!((rejects.as_str(), rejects.deny_action()), ("Deny", Some(DenyAction::Reject)));
+    /// assert_eq!(TierDefaultAction::Deny.deny_action(), None);
+    /// ```
+    #[must_use]
+    pub const fn deny_action(self) -> Option<DenyAction> {
+        match self {
+            Self::DenyWith(action) => Some(action),
+            Self::Deny | Self::Pass => None,
+        }
+    }
+
+    /// Returns the action with this one on denied traffic; an action that does not deny stays.
+    #[must_use]
+    pub const fn denying_with(self, action: Option<DenyAction>) -> Self {
+        match (self, action) {
+            (Self::Pass, _) => Self::Pass,
+            (Self::Deny | Self::DenyWith(_), Some(action)) => Self::DenyWith(action),
+            (Self::Deny | Self::DenyWith(_), None) => Self::Deny,
         }
     }
 }
@@ -192,6 +260,10 @@ pub struct Policy {
     pub needed_on_every_node: bool,
     /// Action of a staged policy.
     pub staged_action: Option<StagedAction>,
+    /// Action on traffic that a rule of this policy denies; by default that of the node. Programs
+    /// that do not know it drop.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub deny_action: Option<DenyAction>,
 }
 
 impl Default for Policy {
@@ -211,6 +283,7 @@ impl Default for Policy {
             apply_on_forward: false,
             needed_on_every_node: false,
             staged_action: None,
+            deny_action: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tortie_model::{
-    AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, EncapMode, EndpointPort, EndpointSlice,
+    AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, DenyAction, EncapMode, EndpointPort, EndpointSlice,
     EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HostInterface,
     HttpMatch, HttpPath, InterfaceName, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
     NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId,
@@ -201,6 +201,10 @@ fn rule() -> impl Strategy<Value = Rule> {
         )
 }
 
+fn deny_action() -> impl Strategy<Value = DenyAction> {
+    prop_oneof![Just(DenyAction::Drop), Just(DenyAction::Reject)]
+}
+
 fn policy() -> impl Strategy<Value = Policy> {
     let types = prop_oneof![
         Just(PolicyTypes::BOTH),
@@ -213,23 +217,27 @@ fn policy() -> impl Strategy<Value = Policy> {
         (shared_list(rule()), shared_list(rule())),
         any::<[bool; 4]>(),
         option::of(staged),
+        option::of(deny_action()),
     )
-        .prop_map(|((namespace, tier, order, selector, types), (inbound, outbound), flags, staged_action)| {
-            Policy {
-                namespace,
-                tier: (&*tier).into(),
-                order,
-                selector: Selector::parse(&selector).expect("valid"),
-                types,
-                inbound,
-                outbound,
-                untracked: flags[0],
-                pre_dnat: flags[1],
-                apply_on_forward: flags[2],
-                needed_on_every_node: flags[3],
-                staged_action,
-            }
-        })
+        .prop_map(
+            |((namespace, tier, order, selector, types), (inbound, outbound), flags, staged_action, deny_action)| {
+                Policy {
+                    namespace,
+                    tier: (&*tier).into(),
+                    order,
+                    selector: Selector::parse(&selector).expect("valid"),
+                    types,
+                    inbound,
+                    outbound,
+                    untracked: flags[0],
+                    pre_dnat: flags[1],
+                    apply_on_forward: flags[2],
+                    needed_on_every_node: flags[3],
+                    staged_action,
+                    deny_action,
+                }
+            },
+        )
 }
 
 fn endpoint_port() -> impl Strategy<Value = EndpointPort> {
@@ -442,8 +450,12 @@ fn ip_pool() -> impl Strategy<Value = IpPool> {
 }
 
 fn update() -> impl Strategy<Value = Update> {
-    let tier = (order(), option::of(prop_oneof![Just(TierDefaultAction::Deny), Just(TierDefaultAction::Pass)]))
-        .prop_map(|(order, default_action)| Tier { order, default_action });
+    let ends = prop_oneof![
+        Just(TierDefaultAction::Deny),
+        deny_action().prop_map(TierDefaultAction::DenyWith),
+        Just(TierDefaultAction::Pass)
+    ];
+    let tier = (order(), option::of(ends)).prop_map(|(order, default_action)| Tier { order, default_action });
     let wireguard = (option::of(v4()), shared(), option::of(v6()), shared()).prop_map(
         |(ipv4_address, public_key, ipv6_address, public_key_v6)| Wireguard {
             ipv4_address,

@@ -56,6 +56,7 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
         types: PolicyTypes { ingress: !inbound.is_empty(), egress: !outbound.is_empty() },
         inbound: inbound.into(),
         outbound: outbound.into(),
+        deny_action: object.deny_action(sink),
         ..Policy::default()
     };
     let tier = needed_tier(&policy.tier);

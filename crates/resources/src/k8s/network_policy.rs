@@ -46,6 +46,7 @@ pub(crate) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option
             Some(Staged::Action(action)) => Some(action),
             _ => None,
         },
+        deny_action: if staged { None } else { object.deny_action(sink) },
         ..Policy::default()
     };
     Some(vec![Update::Policy(policy_id(object)?, Some(object.root.valid(policy, sink)?))])

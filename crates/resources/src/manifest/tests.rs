@@ -7,6 +7,7 @@ use crate::Lint;
 
 mod calico;
 mod datastore;
+mod deny_action;
 mod invalid;
 mod kubernetes;
 mod switches;

@@ -5,8 +5,9 @@ mod meta;
 mod options;
 pub(crate) mod reserved;
 
-use tortie_model::Update;
+use tortie_model::{DenyAction, Update};
 
+use crate::spelling::suggestion;
 use crate::tree::{Cursor, Map, Sink};
 use crate::{FieldProblem, Position, Severity, SyntaxError};
 
@@ -92,6 +93,35 @@ impl<'n> Object<'n, '_> {
             self.map.missing("spec", sink);
         }
         spec
+    }
+
+    /// Returns the action of a policy or tier on denied traffic, from its annotation. An unknown
+    /// action is reported, and drops.
+    pub(crate) fn deny_action(&self, sink: &mut Sink) -> Option<DenyAction> {
+        let text = self.meta.annotation(DenyAction::ANNOTATION)?;
+        let action = DenyAction::parse(text);
+        if action.is_none() {
+            let suggestion = suggestion(text, &["Drop", "Reject"]);
+            let message = format!("`{text}` is neither Drop nor Reject, so that denied traffic is dropped{suggestion}");
+            self.warn_of_annotation(DenyAction::ANNOTATION, &message, sink);
+        }
+        Some(action.unwrap_or(DenyAction::Drop))
+    }
+
+    /// Warns of an annotation at its position, or at the object if the annotation is part of the
+    /// metadata that Calico keeps in another one.
+    pub(crate) fn warn_of_annotation(&self, name: &str, message: &str, sink: &mut Sink) {
+        let quiet = &mut Sink::default();
+        if let Some(metadata) = self.map.field("metadata")
+            && let Some(metadata) = metadata.map(quiet)
+            && let Some(annotations) = metadata.field("annotations")
+            && let Some(annotations) = annotations.map(quiet)
+            && let Some(annotation) = annotations.field(name)
+        {
+            annotation.warn(sink, message);
+        } else {
+            self.root.warn(sink, format!("annotation {name}: {message}"));
+        }
     }
 }
 

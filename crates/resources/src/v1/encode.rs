@@ -7,8 +7,9 @@ mod rule;
 use std::sync::Arc;
 
 use tortie_model::{
-    AdminState, EncapMode, EndpointPort, HostEndpoint, InterfaceName, IpPool, NatMapping, NetworkSet, Policy,
-    ProfileName, ProfileRules, Protocol, QosControls, StagedAction, Tier, Update, Wireguard, WorkloadEndpoint,
+    AdminState, DenyAction, EncapMode, EndpointPort, HostEndpoint, InterfaceName, IpPool, NatMapping, NetworkSet,
+    Policy, ProfileName, ProfileRules, Protocol, QosControls, StagedAction, Tier, TierDefaultAction, Update, Wireguard,
+    WorkloadEndpoint,
 };
 
 use json::{Object, number, object, shown, text};
@@ -26,7 +27,7 @@ const UNUSABLE_NAME: &str = "/";
 /// as the largest number.
 ///
 /// Fields outside the model are not written. Compared with Calico's syncer for Felix, these are:
-/// annotations of policies, gateways of workload endpoints, `disableBGPExport`, `assignment_mode`
+/// annotations of policies but [`DenyAction::ANNOTATION`], gateways of workload endpoints, `disableBGPExport`, `assignment_mode`
 /// and the IP-in-IP interface of pools (written as their defaults), and fields of Kubernetes and
 /// `projectcalico.org/v3` resources that are not part of [`Update`]. The values of a
 /// `FelixConfiguration` for selected nodes are written as annotations, which take precedence there.
@@ -147,6 +148,14 @@ fn policy(out: &mut Object<'_>, policy: &Policy) {
             },
         );
     }
+    deny_action(out, policy.deny_action);
+}
+
+/// Writes the action on denied traffic as the annotation from which it comes.
+fn deny_action(out: &mut Object<'_>, action: Option<DenyAction>) {
+    if let Some(action) = action {
+        out.texts("annotations", [(DenyAction::ANNOTATION, action.as_str())]);
+    }
 }
 
 fn tier(out: &mut Object<'_>, tier: &Tier) {
@@ -154,6 +163,7 @@ fn tier(out: &mut Object<'_>, tier: &Tier) {
         out.field("order", |out| number(out, order.get()));
     }
     out.text_if("defaultAction", tier.default_action.map_or("", |action| action.as_str()));
+    deny_action(out, tier.default_action.and_then(TierDefaultAction::deny_action));
 }
 
 fn profile_rules(out: &mut Object<'_>, rules: &ProfileRules) {

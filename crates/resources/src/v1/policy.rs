@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamespacedName, Order, OriginalMatch, Policy,
-    PolicyId, PolicyTypes, ProfileRules, Rule, RuleAction, RuleExtras, ServiceAccountMatch, StagedAction, Tier,
-    TierDefaultAction, TierName, Valid,
+    Cidr, DenyAction, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamespacedName, Order,
+    OriginalMatch, Policy, PolicyId, PolicyTypes, ProfileRules, Rule, RuleAction, RuleExtras, ServiceAccountMatch,
+    StagedAction, Tier, TierDefaultAction, TierName, Valid,
 };
 use tortie_selector::Selector;
 
@@ -36,7 +36,18 @@ pub(super) fn policy(map: Map<'_, '_>, tier: Option<TierName>, sink: &mut Sink) 
                 None
             }
         }),
+        deny_action: deny_action(map),
     }
+}
+
+/// Returns the action on denied traffic, which calculations before this one have checked: an
+/// annotation of another value drops.
+fn deny_action(map: Map<'_, '_>) -> Option<DenyAction> {
+    // Other annotations do not matter, whatever their form.
+    let quiet = &mut Sink::default();
+    let annotations = map.field("annotations")?.map(quiet)?;
+    let text = annotations.text(DenyAction::ANNOTATION, quiet)?;
+    Some(DenyAction::parse(text).unwrap_or(DenyAction::Drop))
 }
 
 /// Returns the denial in place of an unreadable policy: of the endpoints that it selects, or else
@@ -116,18 +127,17 @@ fn needed_on_every_node(map: Map<'_, '_>, sink: &mut Sink) -> bool {
 }
 
 pub(super) fn tier(map: Map<'_, '_>, sink: &mut Sink) -> Tier {
-    Tier {
-        order: order(map, sink),
-        default_action: map.field("defaultAction").and_then(|action| match action.text(sink)? {
-            "" => None,
-            "Deny" => Some(TierDefaultAction::Deny),
-            "Pass" => Some(TierDefaultAction::Pass),
-            other => {
-                action.error(sink, format!("`{other}` is neither Deny nor Pass"));
-                None
-            }
-        }),
-    }
+    let default_action = map.field("defaultAction").and_then(|action| match action.text(sink)? {
+        "" => None,
+        "Deny" => Some(TierDefaultAction::Deny),
+        "Pass" => Some(TierDefaultAction::Pass),
+        other => {
+            action.error(sink, format!("`{other}` is neither Deny nor Pass"));
+            None
+        }
+    });
+    let order = order(map, sink);
+    Tier { order, default_action: default_action.map(|action| action.denying_with(deny_action(map))) }
 }
 
 pub(super) fn profile_rules(map: Map<'_, '_>, sink: &mut Sink) -> ProfileRules {

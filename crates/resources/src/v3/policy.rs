@@ -104,6 +104,7 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
             Some(Staged::Action(action)) => Some(action),
             _ => None,
         },
+        deny_action: if staged { None } else { object.deny_action(sink) },
         inbound,
         outbound,
     };
@@ -292,9 +293,11 @@ pub(crate) fn substitute_policy(object: &Object<'_, '_>) -> Option<Contributions
 }
 
 /// Reads a `Tier`. A tier without an order has that of the default tier, also in a datastore
-/// (`libcalico-go/lib/resources/tier.go`, `libcalico-go/lib/backend/k8s/resources/tiers.go`).
+/// (`libcalico-go/lib/resources/tier.go`, `libcalico-go/lib/backend/k8s/resources/tiers.go`). The
+/// annotation of its action on denied traffic is no part of its specification, so that a built-in
+/// tier may have it as well.
 pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contributions> {
-    use tortie_model::{Tier, TierDefaultAction};
+    use tortie_model::{DenyAction, Tier, TierDefaultAction};
     let spec = object.spec(sink);
     let mut tier = Tier { order: Order::new(DEFAULT_TIER_ORDER.into()), default_action: Some(TierDefaultAction::Deny) };
     if let Some(spec) = spec {
@@ -314,6 +317,16 @@ pub(crate) fn tier(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contribut
         }
     }
     check_built_in(object.root, &object.id.name, &tier, sink);
+    if let Some(action) = object.deny_action(sink) {
+        if tier.default_action == Some(TierDefaultAction::Pass) {
+            object.warn_of_annotation(
+                DenyAction::ANNOTATION,
+                "has no effect: the tier passes traffic at its end",
+                sink,
+            );
+        }
+        tier.default_action = tier.default_action.map(|end| end.denying_with(Some(action)));
+    }
     Some(vec![Update::Tier(TierName::new(Arc::clone(&object.id.name)), Some(tier))])
 }
 
