@@ -138,8 +138,7 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
         Action::Return => out.write_str("--jump RETURN"),
         Action::Accept => out.write_str("--jump ACCEPT"),
         Action::Drop => out.write_str("--jump DROP"),
-        Action::Reject(RejectWith::PortUnreachable) => out.write_str("--jump REJECT"),
-        Action::Reject(RejectWith::TcpReset) => out.write_str("--jump REJECT --reject-with tcp-reset"),
+        Action::Reject(with) => write!(out, "--jump REJECT{}", answer(*with)),
         Action::ClearMark(bits) => write!(out, "--jump MARK --set-mark 0/{bits}"),
         Action::SetMark(bits) => write!(out, "--jump MARK --set-mark {bits}/{bits}"),
         Action::SetMaskedMark(mark) => {
@@ -189,6 +188,16 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
              -m connlimit --connlimit-above {count} --connlimit-mask 0 \
              -j REJECT --reject-with tcp-reset"
         ),
+    }
+}
+
+/// Returns the option of REJECT; port unreachable is its default.
+const fn answer(with: RejectWith) -> &'static str {
+    match with {
+        RejectWith::PortUnreachable => "",
+        RejectWith::TcpReset => " --reject-with tcp-reset",
+        RejectWith::AdminProhibited(Family::V4) => " --reject-with icmp-admin-prohibited",
+        RejectWith::AdminProhibited(Family::V6) => " --reject-with icmp6-adm-prohibited",
     }
 }
 

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tortie_net::Family;
+
 use crate::map::DispatchBy;
 use crate::mark::{MarkBits, MaskedMark};
 use crate::name::ChainName;
-use crate::values::PortRange;
+use crate::values::{PortRange, Rate, RateUnit};
 
 /// Action on a packet that passes all matches of a rule.
 ///
@@ -101,6 +103,8 @@ pub enum RejectWith {
     PortUnreachable,
     /// A TCP reset.
     TcpReset,
+    /// ICMP of this family: communication administratively prohibited.
+    AdminProhibited(Family),
 }
 
 /// Packets per second, with a burst on top.
@@ -131,6 +135,14 @@ impl PacketRate {
     #[must_use]
     pub const fn burst(self) -> u16 {
         self.burst
+    }
+}
+
+impl From<PacketRate> for Rate {
+    /// Returns the rate without the burst.
+    #[expect(clippy::expect_used, reason = "both types have the kernel's range")]
+    fn from(limit: PacketRate) -> Self {
+        Self::new(limit.rate(), RateUnit::Second).expect("a packet rate is in the range of a rate")
     }
 }
 

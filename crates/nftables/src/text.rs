@@ -275,6 +275,8 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
         Action::Include(_) => out.write_str("jump cali-unknown"),
         Action::Reject(RejectWith::PortUnreachable) => out.write_str("reject"),
         Action::Reject(RejectWith::TcpReset) => out.write_str("reject with tcp reset"),
+        Action::Reject(RejectWith::AdminProhibited(Family::V4)) => out.write_str("reject with icmp admin-prohibited"),
+        Action::Reject(RejectWith::AdminProhibited(Family::V6)) => out.write_str("reject with icmpv6 admin-prohibited"),
         Action::ClearMark(bits) => write!(out, "meta mark set mark & {:#x}", !bits.get()),
         Action::SetMark(bits) => write!(out, "meta mark set mark or {bits}"),
         Action::SetMaskedMark(mark) => {

@@ -606,3 +606,31 @@ fn a_rule_with_a_network_member_stays_behind_the_map() {
     std::mem::swap(&mut other.kernel, &mut lab.kernel);
     assert_eq!(other.made(), [""; 0]);
 }
+
+/// The rules of an included chain stand in another one, which does not have their targets itself.
+#[test]
+fn targets_of_included_rules_are_in_the_table() {
+    let mut lab = Lab::empty(TableConfig { layout: Layout::Fast, ..TableConfig::new(V4) });
+    lab.hook(true);
+    let filter = |table: &mut Table, chain, rules| table.update_chain(Layer::Filter, Chain::new(name(chain), rules));
+    let origin = Some(Origin { owner: "Policy/x".into(), part: Some(0) });
+    let policy = |last| {
+        let actions = [Action::SetMark(MarkBits::new(0x4_0000).unwrap()), last];
+        vec![Rule { origin: origin.clone(), ..Rule::new(Action::Several(actions.into())) }]
+    };
+    filter(&mut lab.table, "cali-FORWARD", vec![Rule::new(Action::Include(name("cali-pi-x")))]);
+    filter(&mut lab.table, "cali-reject", vec![Rule::new(Action::Drop)]);
+    for (last, is_needed) in [
+        (Action::Drop, false),
+        (Action::Goto(name("cali-reject")), true),
+        (Action::Goto(name("cali-reject")), true),
+        (Action::Drop, false),
+    ] {
+        filter(&mut lab.table, "cali-pi-x", policy(last));
+        lab.kernel.apply(&mut lab.table, &mut lab.now).unwrap();
+        let written = lab.kernel.read().unwrap().unwrap();
+        let has = |chain: &str| written.chains.keys().any(|name| name.as_str() == chain);
+        assert_eq!((has("filter-cali-reject"), has("filter-cali-pi-x")), (is_needed, false));
+        assert!(lab.table.problems().is_empty());
+    }
+}

@@ -1,6 +1,7 @@
 use super::write_action;
 use crate::{
-    Action, ChainName, Features, LogPrefix, MarkBits, MaskedMark, NflogPrefix, PacketRate, PortRange, RejectWith,
+    Action, ChainName, Family, Features, LogPrefix, MarkBits, MaskedMark, NflogPrefix, PacketRate, PortRange,
+    RejectWith,
 };
 
 fn text(action: &Action, features: &Features) -> String {
@@ -22,6 +23,8 @@ fn every_action_has_its_text() {
         (Action::Drop, "--jump DROP"),
         (Action::Reject(RejectWith::default()), "--jump REJECT"),
         (Action::Reject(RejectWith::TcpReset), "--jump REJECT --reject-with tcp-reset"),
+        (Action::Reject(RejectWith::AdminProhibited(Family::V4)), "--jump REJECT --reject-with icmp-admin-prohibited"),
+        (Action::Reject(RejectWith::AdminProhibited(Family::V6)), "--jump REJECT --reject-with icmp6-adm-prohibited"),
         (Action::ClearMark(bits), "--jump MARK --set-mark 0/0x180000"),
         (Action::SetMark(bits), "--jump MARK --set-mark 0x180000/0x180000"),
         (Action::SetMaskedMark(MaskedMark::new(0, bits)), "--jump MARK --set-mark 0x0/0x180000"),

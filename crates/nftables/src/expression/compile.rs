@@ -409,6 +409,8 @@ impl Compiler {
             (RejectWith::PortUnreachable, Family::V4) => Rejection::Icmp(3),
             (RejectWith::PortUnreachable, Family::V6) => Rejection::Icmp(4),
             (RejectWith::TcpReset, _) => Rejection::TcpReset,
+            (RejectWith::AdminProhibited(Family::V4), _) => Rejection::Icmp(13),
+            (RejectWith::AdminProhibited(Family::V6), _) => Rejection::Icmp(1),
         };
         self.out.push(Expression::Reject { kind });
     }

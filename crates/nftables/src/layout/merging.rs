@@ -12,7 +12,7 @@ const MIN_UNION: usize = 4;
 /// Whether a rule, if a packet passes it, is the last one that the packet meets in this chain.
 fn decides(rule: &Rule) -> bool {
     let last = rule.action.as_ref().map(Action::last);
-    matches!(last, Some(Action::Return | Action::Accept | Action::Drop | Action::Reject(_)))
+    matches!(last, Some(Action::Return | Action::Accept | Action::Drop | Action::Reject(_) | Action::Goto(_)))
 }
 
 pub(super) fn may_merge(rule: &Rule) -> bool {

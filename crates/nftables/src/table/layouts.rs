@@ -39,7 +39,7 @@ pub(super) struct Layouts {
 #[derive(Debug, Default)]
 struct Parts {
     included: BTreeSet<ChainName>,
-    /// Chains that are jumped to instead of included.
+    /// Chains that are jumped to instead of included, or that included rules lead to.
     jumps: BTreeSet<ChainName>,
     chains: BTreeSet<LayeredName>,
     maps: BTreeSet<ChainName>,
@@ -149,7 +149,8 @@ impl Table {
         !now.is_empty()
     }
 
-    /// Makes a chain jump to these instead of including them.
+    /// Notes the chains that a chain leads to besides those of its definition: chains that it jumps
+    /// to instead of including them, or the targets of included rules.
     fn set_jumps(&mut self, layer: Layer, chain: ChainName, now: BTreeSet<ChainName>) {
         if now.is_empty() && !self.desired.layouts.chains.contains_key(&(layer, chain)) {
             return;
@@ -204,7 +205,9 @@ impl Table {
         let content = self.content_of(layer, name, Arc::clone(&expanded));
         match self.compiled_layout(layer, &content, name, budget.group - bytes)? {
             Ok((rules, layout)) => {
-                self.set_jumps(layer, chain.name, BTreeSet::new());
+                // Rules of included chains are in this one, but not in its definition.
+                let led_to = if includes { expanded.targets().collect() } else { BTreeSet::new() };
+                self.set_jumps(layer, chain.name, led_to);
                 self.hold(layer, &expanded, bytes + layout);
                 Ok(rules)
             }

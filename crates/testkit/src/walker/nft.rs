@@ -232,6 +232,9 @@ impl<'a> Walker<'a> {
             StatementVerdict::Drop => Flow::End(PacketOutcome::Dropped),
             StatementVerdict::Reject => Flow::End(PacketOutcome::Rejected(RejectWith::PortUnreachable)),
             StatementVerdict::Reset => Flow::End(PacketOutcome::Rejected(RejectWith::TcpReset)),
+            StatementVerdict::Prohibit(family) => {
+                Flow::End(PacketOutcome::Rejected(RejectWith::AdminProhibited(*family)))
+            }
             StatementVerdict::Continue => Flow::Next,
             StatementVerdict::Return => Flow::Return,
             StatementVerdict::Goto(chain) => self.chain(chain)?,

@@ -46,6 +46,7 @@ pub(super) enum StatementVerdict {
     Drop,
     Reject,
     Reset,
+    Prohibit(Family),
     Return,
     Continue,
     Jump(String),
@@ -189,9 +190,13 @@ pub(super) fn verdict(tokens: &mut Tokens) -> Parsed<StatementVerdict> {
         "jump" => StatementVerdict::Jump(tokens.next()?),
         "goto" => StatementVerdict::Goto(tokens.next()?),
         "reject" if tokens.eat("with") => {
-            tokens.expect("tcp")?;
-            tokens.expect("reset")?;
-            StatementVerdict::Reset
+            let with = [tokens.next()?, tokens.next()?];
+            match with.each_ref().map(String::as_str) {
+                ["tcp", "reset"] => StatementVerdict::Reset,
+                ["icmp", "admin-prohibited"] => StatementVerdict::Prohibit(Family::V4),
+                ["icmpv6", "admin-prohibited"] => StatementVerdict::Prohibit(Family::V6),
+                _ => return Err(format!("{with:?} is no answer").into()),
+            }
         }
         "reject" => StatementVerdict::Reject,
         other => return Err(format!("{other:?} is no verdict").into()),

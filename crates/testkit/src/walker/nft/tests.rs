@@ -145,6 +145,10 @@ fn side_effects_are_recorded() {
             PacketOutcome::Rejected(super::RejectWith::TcpReset),
         ),
         ("counter reject", PacketOutcome::Rejected(super::RejectWith::PortUnreachable)),
+        (
+            "counter reject with icmp admin-prohibited",
+            PacketOutcome::Rejected(super::RejectWith::AdminProhibited(tortie_iptables::Family::V4)),
+        ),
         ("counter masquerade to :1000-2000 fully-random", PacketOutcome::Accepted),
         ("counter dnat to 10.0.0.9:53", PacketOutcome::Accepted),
         ("counter ct mark set ct mark & 0xffff ^ 0x10000", PacketOutcome::Returned),
