@@ -17,10 +17,10 @@ pub use mtu::{HOST_MTU_IF_UNKNOWN, Mtus, Tunnels};
 
 pub use format_value::FormatValue;
 pub use params::{
-    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FlowTableOffload,
-    HookAttachment, IptablesBackend, LocalReachability, MetricsClientAuth, NatOutgoingExclusions, NftablesLayout,
-    NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention, Switch,
-    WorkloadSourceSpoofing, default_of,
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, DenyRejectWith, EndpointToHostAction,
+    FlowTableOffload, HookAttachment, IptablesBackend, LocalReachability, MetricsClientAuth, NatOutgoingExclusions,
+    NftablesLayout, NftablesMode, PolicyEvaluationMode, ProgramClusterRoutes, RouteSource, ServiceLoopPrevention,
+    Switch, WorkloadSourceSpoofing, default_of,
 };
 pub use parse::{FailsafePort, IfacePattern, LogRate, LogSeverity, TableRange};
 pub use resolve::{ConfigError, Notice, Resolved, canonical_name, source_name, validate_parameter};

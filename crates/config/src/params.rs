@@ -89,6 +89,15 @@ choices!(
     }
 );
 choices!(
+    /// Answer to packets that policy denies, where it is not dropped in silence.
+    DenyRejectWith {
+        /// ICMP port unreachable, as Felix.
+        PortUnreachable = "PortUnreachable",
+        /// A reset for TCP, ICMP "administratively prohibited" for other protocols.
+        ResetOrProhibited = "ResetOrProhibited",
+    }
+);
+choices!(
     /// A switch.
     Switch {
         /// On.
@@ -334,6 +343,9 @@ params! {
     nftables_filter_allow_action: AllowAction = "NftablesFilterAllowAction", parse::one_of, AllowAction::Accept;
     nftables_mangle_allow_action: AllowAction = "NftablesMangleAllowAction", parse::one_of, AllowAction::Accept;
     nftables_filter_deny_action: DenyAction = "NftablesFilterDenyAction", parse::one_of, DenyAction::Drop;
+    deny_reject_with: DenyRejectWith = "DenyRejectWith", parse::one_of, DenyRejectWith::PortUnreachable;
+    deny_reject_rate: u16 = "DenyRejectRate", |raw| parse::integer_in(raw, 1, 10_000), 100;
+    deny_reject_burst: u16 = "DenyRejectBurst", |raw| parse::integer_in(raw, 1, 10_000), 100;
     nftables_mark_mask: u32 = "NftablesMarkMask", parse::mark_mask, 0;
     nftables_refresh_interval: Duration = "NftablesRefreshInterval", parse::seconds, secs(0);
     iptables_mark_mask: u32 = "IptablesMarkMask", parse::mark_mask, 0;

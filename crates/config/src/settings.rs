@@ -12,20 +12,20 @@ use tortie_dataplane::{
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::classes::Budget;
 use tortie_ebpf::hooks::HookSettings;
-use tortie_iptables::{Backend, InsertMode, InterfaceName, PortRange, Protocol};
+use tortie_iptables::{Backend, InsertMode, InterfaceName, PacketRate, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
 use tortie_rules::{
-    IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBackend, RulesConfig, WireguardTunnel,
+    IpvsConfig, LogConfig, Marks, NatConfig, PacketFilter, PolicyBackend, RejectReply, RulesConfig, WireguardTunnel,
     WorkloadDispatch,
 };
 
 use crate::mtu::Mtus;
 use crate::{
-    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, EndpointToHostAction, FailsafePort,
-    FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout, NftablesMode,
-    PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch, TableRange,
-    WorkloadSourceSpoofing, validate_parameter,
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, DenyRejectWith, EndpointToHostAction,
+    FailsafePort, FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout,
+    NftablesMode, PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch,
+    TableRange, WorkloadSourceSpoofing, validate_parameter,
 };
 
 /// Parameters that parse but do not fit the machine or each other.
@@ -275,6 +275,11 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
         workload_prefixes: prefixes.collect::<Result<_, _>>()?,
         policy_backend: if config.bpf_enabled { PolicyBackend::Programs } else { PolicyBackend::Chains },
         deny: deny(config.iptables_filter_deny_action),
+        reject_with: match config.deny_reject_with {
+            DenyRejectWith::PortUnreachable => RejectReply::PortUnreachable,
+            DenyRejectWith::ResetOrProhibited => RejectReply::ResetOrProhibited,
+        },
+        reject_rate: PacketRate::new(config.deny_reject_rate, config.deny_reject_burst).unwrap_or(defaults.reject_rate),
         filter_allow: allow(config.iptables_filter_allow_action),
         mangle_allow: allow(config.iptables_mangle_allow_action),
         endpoint_to_host: match config.default_endpoint_to_host_action {
@@ -324,6 +329,10 @@ pub fn not_done_by_programs(resolved: &Resolved) -> Vec<&'static str> {
         (
             config.iptables_filter_deny_action == DenyAction::Reject,
             "IptablesFilterDenyAction: eBPF programs drop denied packets and send no reject",
+        ),
+        (
+            config.deny_reject_with == DenyRejectWith::ResetOrProhibited,
+            "DenyRejectWith: eBPF programs drop denied packets and send no reject",
         ),
         (
             is_set("IptablesMangleAllowAction"),

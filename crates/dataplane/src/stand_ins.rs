@@ -43,8 +43,8 @@ impl HostStandIns {
         match fixed.name {
             // All packets to the host pass this chain.
             chain::FORWARD_CHECK => self.get(table, chain::FAILSAFE_IN),
-            // Only packets of workloads pass these chains.
-            chain::WORKLOAD_TO_HOST | chain::FORWARD_ENDPOINT_MARK => StandIn::Drop,
+            // Only packets of workloads pass the first two, and only denied packets the last one.
+            chain::WORKLOAD_TO_HOST | chain::FORWARD_ENDPOINT_MARK | chain::REJECT => StandIn::Drop,
             // Chains that lead to none of our chains stand in for themselves.
             _ if fixed.targets().next().is_none_or(|target| !tortie_iptables::is_own_chain(target.as_str())) => {
                 StandIn::Rules(fixed.rules.clone())

@@ -2,6 +2,9 @@
 //! the rest is in memory.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
+#[path = "kernel/reject.rs"]
+mod reject;
+
 use std::net::UdpSocket;
 use std::process::Command as Process;
 use std::sync::Arc;

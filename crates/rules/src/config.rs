@@ -2,12 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use tortie_model::{Cidr, Family, PolicyId, ProfileName, TierName};
+use tortie_model::{Cidr, DenyAction, Family, PolicyId, ProfileName, TierName};
 use tortie_netfilter::{
-    Action, InterfaceName, InterfacePattern, Layout, LogPrefix, PortRange, Protocol, Rate, RejectWith,
+    Action, InterfaceName, InterfacePattern, Layout, LogPrefix, PacketRate, PortRange, Protocol, Rate, RejectWith,
 };
 
 use crate::marks::{MarkMaskTooSmall, Marks};
+#[cfg(doc)]
+use crate::names::chain;
+
+const DEFAULT_REJECT_RATE: PacketRate = PacketRate::new(100, 100).expect("both are in the kernel's range");
 
 /// Configuration of a node's rules, besides policies and endpoints. Names in quotes are Felix's
 /// parameters (`felix/config/config_params.go`).
@@ -28,6 +32,11 @@ pub struct RulesConfig {
     pub packet_filter: PacketFilter,
     /// Action for denied packets, `IptablesFilterDenyAction`.
     pub deny: DenyAction,
+    /// Answer to packets that `deny` rejects, `DenyRejectWith`.
+    pub reject_with: RejectReply,
+    /// Maximum rate of the answers of [`chain::REJECT`], `DenyRejectRate` and `DenyRejectBurst`:
+    /// of TCP resets, and again of ICMP errors, in each family.
+    pub reject_rate: PacketRate,
     /// Action for allowed packets in `filter`, `IptablesFilterAllowAction`.
     pub filter_allow: AllowAction,
     /// Action for allowed packets in `mangle`, `IptablesMangleAllowAction`.
@@ -98,6 +107,8 @@ impl RulesConfig {
             accepts_beside_programs: false,
             packet_filter: PacketFilter::Iptables,
             deny: DenyAction::Drop,
+            reject_with: RejectReply::PortUnreachable,
+            reject_rate: DEFAULT_REJECT_RATE,
             filter_allow: AllowAction::Accept,
             mangle_allow: AllowAction::Accept,
             endpoint_to_host: EndpointToHostAction::Drop,
@@ -217,32 +228,23 @@ pub enum WorkloadDispatch {
     Address,
 }
 
-/// Action for denied packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DenyAction {
-    /// Dropped without notice.
-    Drop,
-    /// Dropped, with an ICMP error to the sender.
-    Reject,
+/// Answer to packets that [`RulesConfig::deny`] rejects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RejectReply {
+    /// ICMP port unreachable, at any rate, in the rules of Felix.
+    #[default]
+    PortUnreachable,
+    /// The answers of [`chain::REJECT`]: a reset for TCP, and ICMP "administratively prohibited"
+    /// for other protocols, at [`RulesConfig::reject_rate`]. Only packets that policy denies get
+    /// one.
+    ResetOrProhibited,
 }
 
-impl DenyAction {
-    /// Returns the action of a rule.
-    #[must_use]
-    pub const fn action(self) -> Action {
-        match self {
-            Self::Drop => Action::Drop,
-            Self::Reject => Action::Reject(RejectWith::PortUnreachable),
-        }
-    }
-
-    /// Returns the name of the action in comments.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Drop => "Drop",
-            Self::Reject => "Reject",
-        }
+/// Returns Felix's action of a rule.
+pub(crate) const fn deny_at_once(action: DenyAction) -> Action {
+    match action {
+        DenyAction::Drop => Action::Drop,
+        DenyAction::Reject => Action::Reject(RejectWith::PortUnreachable),
     }
 }
 

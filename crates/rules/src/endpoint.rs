@@ -278,11 +278,11 @@ impl Renderer {
         let config = self.config();
         if !config.vxlan_from_workloads {
             let vxlan = Matches::new().protocol(UDP).destination_ports(PortList::single(config.vxlan_port));
-            let comment = self.deny_comment("VXLAN encapped packets originating in workloads");
+            let comment = self.guard_comment("VXLAN encapped packets originating in workloads");
             rules.push(Rule::when(vxlan, self.deny()).comment(comment));
         }
         if !config.ipip_from_workloads {
-            let comment = self.deny_comment("IPinIP encapped packets originating in workloads");
+            let comment = self.guard_comment("IPinIP encapped packets originating in workloads");
             rules.push(Rule::when(Matches::new().protocol(IPIP), self.deny()).comment(comment));
         }
     }
@@ -317,9 +317,9 @@ impl Renderer {
             rules.push(Rule::when(not_passed(), nflog(kind.direction, &prefix)));
         }
         if denies {
-            let word = self.config().deny.word();
-            let comment = format!("End of tier {}. {word} if no policies passed packet", tier.name);
-            rules.push(Rule::when(not_passed(), self.deny()).comment(comment));
+            let own = tier.default_action.and_then(TierDefaultAction::deny_action);
+            let comment = format!("End of tier {}. {} if no policies passed packet", tier.name, self.deny_word(own));
+            rules.push(Rule::when(not_passed(), self.deny_by_policy(own)).comment(comment));
         }
     }
 
@@ -333,7 +333,8 @@ impl Renderer {
         if self.config().flow_logs {
             rules.push(Rule::new(nflog(direction, &no_profile_prefix(direction))));
         }
-        rules.push(Rule::new(self.deny()).comment(self.deny_comment("if no profiles matched")));
+        let comment = format!("{} if no profiles matched", self.deny_word(None));
+        rules.push(Rule::new(self.deny_by_policy(None)).comment(comment));
     }
 }
 

@@ -8,6 +8,7 @@ mod ipvs;
 mod mangle;
 mod nat;
 mod raw;
+mod reject;
 
 use tortie_model::Family;
 use tortie_netfilter::{Action, Chain, ChainName, HookPosition, Matches, Rule, Table, kernel_chain};

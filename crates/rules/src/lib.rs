@@ -205,8 +205,8 @@ mod renderer;
 
 pub use arp::{arp_dispatch, arp_hook, arp_workload};
 pub use config::{
-    AllowAction, DenyAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig,
-    OpenStackConfig, PacketFilter, PolicyBackend, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel,
+    AllowAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig, OpenStackConfig,
+    PacketFilter, PolicyBackend, RejectReply, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel,
     WorkloadDispatch,
 };
 pub use dispatch::HostDispatch;
@@ -222,6 +222,7 @@ pub use nflog::{
 };
 pub use policy::{InvalidCondition, PolicyChains, RuleFallback, RuleProblem};
 pub use renderer::Renderer;
+pub use tortie_model::DenyAction;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use tortie_model::{Cidr, Family};
 use tortie_netfilter::{Action, Chain, InterfaceName, Matches, Net, Protocol, Rule, Side};
 
+use crate::config::deny_at_once;
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
@@ -88,7 +89,7 @@ impl Renderer {
             rules.extend(
                 of_family(services, family)
                     .into_iter()
-                    .map(|net| Rule::when(Matches::new().destination(net), deny.action())),
+                    .map(|net| Rule::when(Matches::new().destination(net), deny_at_once(deny))),
             );
         }
         Chain::new(chain::CIDR_BLOCK, rules)

@@ -52,6 +52,9 @@ pub mod chain {
         FROM_HOST_ENDPOINT_FORWARD = "cali-from-hep-forward";
         /// Host endpoints, by the interface that a forwarded packet goes to.
         TO_HOST_ENDPOINT_FORWARD = "cali-to-hep-forward";
+        /// Answer to packets that policy rejects, with a limited rate; drops all others, and all in
+        /// other tables than `filter`. Felix has no such chain.
+        REJECT = "cali-reject";
         /// Denial of packets to service addresses without DNAT.
         CIDR_BLOCK = "cali-cidr-block";
         /// Workloads that may use foreign source addresses.

@@ -9,7 +9,7 @@ mod conditions;
 use std::sync::Arc;
 
 use tortie_model::desired::{self, RuleView, Rules};
-use tortie_model::{Direction, Family, PolicyId, ProfileName, RuleAction, TierName};
+use tortie_model::{DenyAction, Direction, Family, PolicyId, ProfileName, RuleAction, TierName};
 use tortie_netfilter::{Action, Chain, ChainName, LogPrefix, MarkBits, Matches, Origin, Rule};
 
 pub use self::conditions::InvalidCondition;
@@ -78,6 +78,8 @@ pub(crate) struct Context<'a> {
     pub(crate) direction: Direction,
     pub(crate) family: Family,
     pub(crate) untracked: bool,
+    /// Action of the policy on packets that it denies, if it has one.
+    pub(crate) deny_action: Option<DenyAction>,
 }
 
 #[derive(Clone, Copy)]
@@ -114,6 +116,7 @@ impl Renderer {
             direction,
             family,
             untracked: policy.source.untracked,
+            deny_action: policy.source.deny_action,
         };
         let chain_name = |direction| (policy_chain(direction, id), full_policy_chain(direction, id));
         Some(self.both(&policy.inbound, &policy.outbound, &name, context, chain_name))
@@ -128,6 +131,7 @@ impl Renderer {
             direction,
             family,
             untracked: false,
+            deny_action: None,
         };
         let chain_name = |direction| (profile_chain(direction, name), full_profile_chain(direction, name));
         self.both(&profile.inbound, &profile.outbound, &format!("Profile {name}"), context, chain_name)
@@ -259,7 +263,7 @@ impl Renderer {
         let (verdict, mark, last): (PrefixVerdict, MarkBits, Action) = match action {
             RuleAction::Unspecified | RuleAction::Allow => (PrefixVerdict::Allow, marks.accept, Action::Return),
             RuleAction::NextTier => (PrefixVerdict::Pass, marks.pass, Action::Return),
-            RuleAction::Deny => (PrefixVerdict::Deny, marks.drop, self.deny()),
+            RuleAction::Deny => (PrefixVerdict::Deny, marks.drop, self.deny_by_policy(context.deny_action)),
             RuleAction::Log => {
                 // As in Felix, the limit comes first, so packets that do not match use up tokens,
                 // too.

@@ -1,11 +1,11 @@
 //! The renderer: a configuration, and functions that all chains use.
 
-use tortie_model::{Family, IpSetId};
+use tortie_model::{DenyAction, Family, IpSetId};
 use tortie_netfilter::{Action, InterfacePattern, IpSetName, Matches, Rule, Side};
 
-use crate::config::{RulesConfig, WorkloadDispatch};
+use crate::config::{RejectReply, RulesConfig, WorkloadDispatch, deny_at_once};
 use crate::marks::Marks;
-use crate::names;
+use crate::names::{self, chain};
 
 /// Renders chains for one configuration.
 ///
@@ -33,13 +33,38 @@ impl Renderer {
         &self.config.marks
     }
 
+    /// Returns the action of guards, which deny packets independent of policy.
     pub(crate) const fn deny(&self) -> Action {
-        self.config.deny.action()
+        deny_at_once(self.guard())
     }
 
-    /// Returns `Drop …` or `Reject …`, according to the configuration.
-    pub(crate) fn deny_comment(&self, rest: &str) -> String {
-        format!("{} {rest}", self.config.deny.word())
+    /// Returns `Drop …` or `Reject …`, according to [`Renderer::deny`].
+    pub(crate) fn guard_comment(&self, rest: &str) -> String {
+        format!("{} {rest}", self.guard().as_str())
+    }
+
+    /// Answers in the form of Felix are for all denied packets, others only for those that policy
+    /// denies: a reset for a packet that conntrack does not know would end its connection.
+    const fn guard(&self) -> DenyAction {
+        match self.config.reject_with {
+            RejectReply::PortUnreachable => self.config.deny,
+            RejectReply::ResetOrProhibited => DenyAction::Drop,
+        }
+    }
+
+    /// Returns the action on packets that policy denies; `own` is the action of the policy or tier,
+    /// if it has one.
+    pub(crate) const fn deny_by_policy(&self, own: Option<DenyAction>) -> Action {
+        match (own, self.config.deny, self.config.reject_with) {
+            (None, DenyAction::Reject, RejectReply::PortUnreachable) => deny_at_once(DenyAction::Reject),
+            (Some(DenyAction::Reject), ..) | (None, DenyAction::Reject, _) => Action::Goto(chain::REJECT),
+            (Some(DenyAction::Drop), ..) | (None, DenyAction::Drop, _) => Action::Drop,
+        }
+    }
+
+    /// Returns the name of [`Renderer::deny_by_policy`] in comments.
+    pub(crate) fn deny_word(&self, own: Option<DenyAction>) -> &'static str {
+        own.unwrap_or(self.config.deny).as_str()
     }
 
     /// Returns the interfaces of workloads, one pattern for each configured prefix.

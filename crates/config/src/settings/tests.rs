@@ -97,6 +97,9 @@ fn every_parameter_changes_something() {
         ("IptablesFilterAllowAction", "RETURN"),
         ("IptablesMangleAllowAction", "RETURN"),
         ("IptablesFilterDenyAction", "REJECT"),
+        ("DenyRejectWith", "ResetOrProhibited"),
+        ("DenyRejectRate", "7"),
+        ("DenyRejectBurst", "7"),
         ("IptablesMarkMask", "0xff000000"),
         ("IptablesRefreshInterval", "7"),
         ("IptablesPostWriteCheckIntervalSecs", "7"),
@@ -292,6 +295,7 @@ fn requested_features_without_ebpf_support_are_named() {
     assert_eq!(named(&[("DefaultEndpointToHostAction", "ACCEPT"), ("IptablesFilterDenyAction", "DROP")]), [""; 0]);
     for (name, value) in [
         ("IptablesFilterDenyAction", "REJECT"),
+        ("DenyRejectWith", "ResetOrProhibited"),
         ("IptablesMangleAllowAction", "RETURN"),
         ("MaxIpsetSize", "7"),
         ("NFTablesFlowTableOffload", "All"),

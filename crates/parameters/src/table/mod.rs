@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(parameters().iter().filter(|one| !matches!(one.treatment, Treatment::Own(_))).count(), 218);
         assert!(parameters().is_sorted_by(|a, b| a.name.to_ascii_lowercase() < b.name.to_ascii_lowercase()));
         let mut fields: Vec<&str> = parameters().iter().filter_map(|one| Some(one.field?.name)).collect();
-        assert_eq!(fields.len(), 193);
+        assert_eq!(fields.len(), 196);
         fields.sort_unstable();
         assert!(fields.is_sorted_by(|a, b| a < b));
     }

@@ -56,6 +56,34 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("defaultEndpointToHostAction", Text),
         "Action for traffic from workloads to their host that policy allows",
     ))),
+    own(
+        "DenyRejectBurst",
+        "int(1,10000)",
+        "100",
+        field("denyRejectBurst", Int),
+        "burst of `DenyRejectRate`. In a `FelixConfiguration` it is `denyRejectBurst`, or the annotation \
+             `config.projectcalico.org/DenyRejectBurst`",
+    ),
+    own(
+        "DenyRejectRate",
+        "int(1,10000)",
+        "100",
+        field("denyRejectRate", Int),
+        "maximum number of TCP resets a second, and again of ICMP errors, in each IP version, that the node sends because \
+             of `DenyRejectWith=ResetOrProhibited` and of the annotation `policy.projectcalico.org/denyAction: Reject` of \
+             policies and tiers. Packets over it are dropped. In a `FelixConfiguration` it is `denyRejectRate`, or the \
+             annotation `config.projectcalico.org/DenyRejectRate`",
+    ),
+    own(
+        "DenyRejectWith",
+        "oneof(PortUnreachable,ResetOrProhibited)",
+        "PortUnreachable",
+        field("denyRejectWith", Text),
+        "answer of `IptablesFilterDenyAction` and `NftablesFilterDenyAction` `REJECT`. `PortUnreachable` is that of Felix, \
+             at any rate, to all denied packets. With `ResetOrProhibited`, TCP gets a reset, and any other protocol ICMP \
+             \"administratively prohibited\", at most at `DenyRejectRate`, and only if policy denies the packet. In a \
+             `FelixConfiguration` it is `denyRejectWith`, or the annotation `config.projectcalico.org/DenyRejectWith`",
+    ),
     used(
         "DisableConntrackInvalidCheck",
         "bool",

@@ -5,7 +5,7 @@ use tortie_model::{
     AdminState, Direction, InterfaceName, PolicyId, PolicyKind, QosControls, TierDefaultAction, TierName,
 };
 
-use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
+use crate::{DenyAction, Marks, PolicyGroup, RejectReply, Renderer, RulesConfig, TierGroups};
 
 fn renderer() -> Renderer {
     Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap())
@@ -59,6 +59,44 @@ fn a_tier_denies_unless_it_passes_or_only_previews() {
     assert!(denies(tier(None, &enforced)));
     assert!(!denies(tier(Some(TierDefaultAction::Pass), &enforced)));
     assert!(!denies(tier(Some(TierDefaultAction::Deny), &staged)));
+}
+
+#[test]
+fn the_end_of_a_tier_has_the_action_of_the_tier() {
+    let end = |action| {
+        let tier = tier(Some(TierDefaultAction::DenyWith(action)), &[PolicyKind::GlobalNetworkPolicy]);
+        let lines = to_workload(&[tier], None);
+        lines.into_iter().find(|line| line.contains("End of tier")).unwrap()
+    };
+    let expected = |action: &str| {
+        let (word, jump) = action.split_once(' ').unwrap();
+        format!(
+            "-m comment --comment \"End of tier t. {word} if no policies passed packet\" \
+             -m mark --mark 0/0x20000 {jump}"
+        )
+    };
+    assert_eq!(end(DenyAction::Reject), expected("Reject --goto cali-reject"));
+    assert_eq!(end(DenyAction::Drop), expected("Drop --jump DROP"));
+}
+
+/// A reset for a packet that conntrack does not know would end a connection to a failsafe port.
+#[test]
+fn nothing_is_rejected_before_failsafe_ports() {
+    let config = RulesConfig {
+        deny: DenyAction::Reject,
+        reject_with: RejectReply::ResetOrProhibited,
+        ..renderer().config().clone()
+    };
+    let renderer = Renderer::new(config);
+    let tiers = [tier(Some(TierDefaultAction::DenyWith(DenyAction::Reject)), &[PolicyKind::GlobalNetworkPolicy])];
+    let mut chains: Vec<Chain> = renderer.host_endpoint_filter("eth0".parse().unwrap(), &tiers, &tiers, &[]).into();
+    chains.truncate(2);
+    chains.extend(renderer.host_endpoint_raw("eth0".parse().unwrap(), &tiers));
+    for chain in chains {
+        let lines = lines(&chain);
+        let failsafe = lines.iter().position(|line| line.contains("cali-failsafe-")).unwrap();
+        assert!(lines[..failsafe].iter().all(|line| !line.to_lowercase().contains("reject")), "{lines:?}");
+    }
 }
 
 #[test]

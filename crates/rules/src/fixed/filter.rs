@@ -25,6 +25,7 @@ impl Renderer {
             self.failsafe_in(Table::Filter, family),
             self.filter_output(family),
             self.failsafe_out(Table::Filter, family),
+            self.reject(Table::Filter, family),
         ];
         chains.extend(self.ipvs_chains(family));
         chains
@@ -134,22 +135,22 @@ impl Renderer {
             rules.extend([
                 Rule::when(ipip().ip_set(Side::Source, set(set::ALL_HOSTS)).destination_is_local(), self.allow())
                     .comment("Allow IPIP packets from Calico hosts"),
-                Rule::when(ipip(), self.deny()).comment(self.deny_comment("IPIP packets from non-Calico hosts")),
+                Rule::when(ipip(), self.deny()).comment(self.guard_comment("IPIP packets from non-Calico hosts")),
             ]);
         }
         if config.vxlan(family).enabled {
             let vxlan = || udp_to(config.vxlan_port);
             // The IPv4 guard drops, regardless of the configured action.
-            let (deny, word) = match family {
-                Family::V4 => (Action::Drop, "Drop"),
-                Family::V6 => (self.deny(), config.deny.word()),
-            };
             let name = ip_name(family);
+            let rest = format!("{name} VXLAN packets from non-allowed hosts");
+            let (deny, comment) = match family {
+                Family::V4 => (Action::Drop, format!("Drop {rest}")),
+                Family::V6 => (self.deny(), self.guard_comment(&rest)),
+            };
             rules.extend([
                 Rule::when(vxlan().ip_set(Side::Source, set(set::VXLAN_SOURCES)).destination_is_local(), self.allow())
                     .comment(format!("Allow {name} VXLAN packets from allowed hosts")),
-                Rule::when(vxlan().destination_is_local(), deny)
-                    .comment(format!("{word} {name} VXLAN packets from non-allowed hosts")),
+                Rule::when(vxlan().destination_is_local(), deny).comment(comment),
             ]);
         }
         let wireguard = config.wireguard.tunnel(family);

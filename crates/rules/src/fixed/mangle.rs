@@ -14,6 +14,7 @@ impl Renderer {
             self.failsafe_out(Table::Mangle, family),
             self.mangle_prerouting(),
             self.mangle_postrouting(family),
+            self.reject(Table::Mangle, family),
         ]
     }
 

@@ -17,6 +17,7 @@ impl Renderer {
             self.failsafe_out(Table::Raw, family),
             self.raw_prerouting(family),
             self.raw_output(family),
+            self.reject(Table::Raw, family),
         ];
         chains.extend(self.wireguard_incoming_mark());
         chains

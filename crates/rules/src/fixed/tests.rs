@@ -1,12 +1,17 @@
 //! Cases that the recorded configurations do not cover: IPVS, Istio, failsafes for some networks
 //! only.
 
-use tortie_iptables::{Chain, Features, HookPosition, PortRange, Protocol, Table, write_rest};
+use tortie_iptables::{
+    Action, Chain, Features, HookPosition, PacketRate, PortRange, Protocol, Rule, Table, write_rest,
+};
 use tortie_model::{Family, InterfaceName, QosControls};
 
 use super::nat::wider_side_of;
 use crate::marks::tests::marks_written;
-use crate::{FailsafePort, IpvsConfig, Marks, PolicyBackend, Renderer, RulesConfig, TunnelConfig};
+use crate::names::chain;
+use crate::{
+    DenyAction, FailsafePort, IpvsConfig, Marks, PolicyBackend, RejectReply, Renderer, RulesConfig, TunnelConfig,
+};
 
 fn config() -> RulesConfig {
     RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap()
@@ -263,4 +268,65 @@ fn the_wider_side_leaves_out_the_port_and_privileged_ports() {
     assert_eq!(wider_side_of(1), PortRange::new(2, 65535));
     assert_eq!(wider_side_of(65535), PortRange::new(1024, 65534));
     assert_eq!(wider_side_of(0), None);
+}
+
+fn reject_chain(config: RulesConfig, table: Table, family: Family) -> Chain {
+    let chains = Renderer::new(config).fixed_chains(table, family);
+    chains.into_iter().find(|chain| chain.name == chain::REJECT).unwrap()
+}
+
+#[test]
+fn rejected_packets_get_a_limited_number_of_answers() {
+    for (family, error) in [(Family::V4, "icmp-admin-prohibited"), (Family::V6, "icmp6-adm-prohibited")] {
+        let reject_rate = PacketRate::new(7, 9).unwrap();
+        let chain = reject_chain(RulesConfig { reject_rate, ..config() }, Table::Filter, family);
+        let no_answer = "-m comment --comment \"No answer to failsafe ports\"";
+        assert_eq!(
+            lines(&[chain], "cali-reject"),
+            [
+                format!(
+                    "{no_answer} -p tcp -m multiport --source-ports 22,179,2379,2380,5473,6443,6666,6667 --jump DROP"
+                ),
+                format!("{no_answer} -p udp -m multiport --source-ports 53,67,68 --jump DROP"),
+                "-p tcp -m limit --limit 7/second --limit-burst 9 --jump REJECT --reject-with tcp-reset".to_owned(),
+                format!("! -p tcp -m limit --limit 7/second --limit-burst 9 --jump REJECT --reject-with {error}"),
+                "-m comment --comment \"Denied without an answer\" --jump DROP".to_owned(),
+            ]
+        );
+    }
+}
+
+#[test]
+fn the_rejecting_chain_lets_no_packet_pass_and_answers_in_filter_only() {
+    for table in [Table::Raw, Table::Mangle, Table::Filter] {
+        for family in [Family::V4, Family::V6] {
+            let chain = reject_chain(config(), table, family);
+            let denies = |rule: &Rule| matches!(rule.action, Some(Action::Drop | Action::Reject(_)));
+            assert!(chain.rules.iter().all(denies), "{chain:?}");
+            assert!(chain.rules.last().is_some_and(|last| last.matches.is_empty()), "{chain:?}");
+            assert_eq!(chain.rules.iter().any(Rule::rejects), table == Table::Filter, "{chain:?}");
+        }
+    }
+}
+
+/// Guards see packets before failsafe ports do, and packets that conntrack does not know.
+#[test]
+fn guards_reject_in_the_form_of_felix_only() {
+    let tunnels = RulesConfig {
+        deny: DenyAction::Reject,
+        ipip: TunnelConfig { enabled: true, has_address: true },
+        vxlan_v6: TunnelConfig { enabled: true, has_address: true },
+        ..config()
+    };
+    let input = |reject_with, family| {
+        let renderer = Renderer::new(RulesConfig { reject_with, ..tunnels.clone() });
+        lines(&renderer.fixed_chains(Table::Filter, family), "cali-INPUT").join("\n")
+    };
+    for (family, packets) in [(Family::V4, "IPIP"), (Family::V6, "IPv6 VXLAN")] {
+        let felix = input(RejectReply::PortUnreachable, family);
+        assert!(felix.contains(&format!("\"Reject {packets} ")) && felix.contains("--jump REJECT"), "{felix}");
+        let ours = input(RejectReply::ResetOrProhibited, family);
+        assert!(ours.contains(&format!("\"Drop {packets} ")), "{ours}");
+        assert!(!ours.contains("REJECT") && !ours.contains("cali-reject"), "{ours}");
+    }
 }

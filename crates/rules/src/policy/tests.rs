@@ -8,7 +8,7 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
-use tortie_iptables::{Action, Match, Side, matches_text};
+use tortie_iptables::{Action, Match, RejectWith, Side, matches_text};
 use tortie_model::desired::{self, RuleSets, Rules, SetIds};
 use tortie_model::{
     Cidr, Direction, EntityExtras, EntityMatch, Family, HttpMatch, List, NamedProtocol, Policy, PolicyId, PolicyKind,
@@ -18,7 +18,8 @@ use tortie_model::{
 use self::walk::{ChainOutcome, Packet, is_in, walk};
 use super::{InvalidCondition, RuleFallback};
 use crate::marks::tests::marks_written;
-use crate::{DenyAction, LogConfig, Marks, Renderer, RulesConfig};
+use crate::names::chain;
+use crate::{DenyAction, LogConfig, Marks, RejectReply, Renderer, RulesConfig};
 
 fn renderer() -> Renderer {
     Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap())
@@ -451,7 +452,34 @@ fn deny_follows_the_configuration() {
     let config = RulesConfig { deny: DenyAction::Reject, ..renderer().config().clone() };
     let rules = vec![(tcp_rule(RuleAction::Deny), RuleSets::default())];
     let chains = Renderer::new(config).policy(&id(), &policy(rules), Family::V4).unwrap();
-    assert_eq!(chains.inbound.rules[1].action, Some(DenyAction::Reject.action()));
+    assert_eq!(chains.inbound.rules[1].action, Some(Action::Reject(RejectWith::PortUnreachable)));
+}
+
+/// The action of the policy comes before that of the node, and an answer in the form of Felix is
+/// for the latter alone.
+#[test]
+fn denied_packets_are_rejected_by_the_policy_or_the_node() {
+    use DenyAction::{Drop, Reject};
+    use RejectReply::{PortUnreachable, ResetOrProhibited};
+
+    let answered = Action::Goto(chain::REJECT);
+    let in_felix = Action::Reject(RejectWith::PortUnreachable);
+    for (own, deny, reject_with, expected) in [
+        (None, Drop, PortUnreachable, Action::Drop),
+        (None, Drop, ResetOrProhibited, Action::Drop),
+        (None, Reject, PortUnreachable, in_felix),
+        (None, Reject, ResetOrProhibited, answered.clone()),
+        (Some(Drop), Reject, PortUnreachable, Action::Drop),
+        (Some(Drop), Reject, ResetOrProhibited, Action::Drop),
+        (Some(Reject), Drop, PortUnreachable, answered.clone()),
+        (Some(Reject), Reject, PortUnreachable, answered),
+    ] {
+        let renderer = Renderer::new(RulesConfig { deny, reject_with, ..renderer().config().clone() });
+        let mut policy = policy(vec![(tcp_rule(RuleAction::Deny), RuleSets::default())]);
+        policy.source = Policy { deny_action: own, ..Policy::clone(&policy.source) }.into();
+        let chains = renderer.policy(&id(), &policy, Family::V4).unwrap();
+        assert_eq!(chains.inbound.rules[1].action, Some(expected), "{own:?} {deny:?} {reject_with:?}");
+    }
 }
 
 #[test]

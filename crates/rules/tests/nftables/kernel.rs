@@ -161,6 +161,6 @@ kernel_test! {
             assert_eq!(ours.sets, theirs.sets);
             rules += our_expressions.len();
         }
-        assert_count("rules", rules, 7052);
+        assert_count("rules", rules, 7178);
     }
 }

@@ -176,7 +176,9 @@ fn place_of_walk(walk: &Walk, tables: &Tables, decided: OracleVerdict) -> String
         let origin = chains[name].rules[*position].origin.as_ref()?;
         Some(format!("{} rule {}", origin.owner, origin.part?))
     };
-    let Some((name, position)) = walk.path.last() else { return "nothing".to_owned() };
+    // The rule that leads to the chain for rejected packets has decided.
+    let last = walk.path.iter().rfind(|(name, _)| *name != chain::REJECT);
+    let Some((name, position)) = last else { return "nothing".to_owned() };
     let comments = chains[name].rules[*position].comments.iter().map(|comment| comment.as_str().to_owned());
     let comments = comments.collect::<Vec<_>>().join(" ");
     if walk.outcome == PacketOutcome::Returned {
@@ -207,7 +209,7 @@ fn place_of_walk(walk: &Walk, tables: &Tables, decided: OracleVerdict) -> String
     if *name == chain::WORKLOAD_TO_HOST {
         return "ICMPv6".to_owned();
     }
-    walk.path.last().and_then(origin).unwrap_or_else(|| comments.clone())
+    last.and_then(origin).unwrap_or_else(|| comments.clone())
 }
 
 fn check(scenario: &Scenario, config: &RulesConfig) -> Result<(), TestCaseError> {

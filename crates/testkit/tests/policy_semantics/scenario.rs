@@ -10,9 +10,9 @@ use proptest::{
     sample::{select, subsequence},
 };
 use tortie_model::{
-    AdminState, Cidr, EntityExtras, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId, NamedProtocol,
-    PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierDefaultAction, WorkloadEndpoint,
-    WorkloadEndpointId,
+    AdminState, Cidr, DenyAction, EntityExtras, EntityMatch, Family, HostEndpoint, HostEndpointName, IpSetId,
+    NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction, TierDefaultAction,
+    WorkloadEndpoint, WorkloadEndpointId,
     desired::{
         HostEndpointState, IpPortMember, Members, Policy, PortProtocol, Profile, RuleSets, Rules, SetIds, TierList,
         TierPolicies, WorkloadEndpointState,
@@ -413,13 +413,19 @@ fn rules_for_hosts(to: bool) -> impl Strategy<Value = (Rule, RuleSets)> {
 
 fn finish_tier(number: usize, (default_action, policies): DraftTier, state: &mut DesiredState) -> TierPolicies {
     let (mut ingress, mut egress) = (Vec::new(), Vec::new());
-    for (position, ((kind, policy), to, from)) in policies.into_iter().enumerate() {
+    // The actions on denied traffic, which no verdict depends on, follow from the places, so that
+    // they do not change the other values.
+    let denying_with = |place: usize| [None, Some(DenyAction::Reject), Some(DenyAction::Drop)][place % 3];
+    for (position, ((kind, mut policy), to, from)) in policies.into_iter().enumerate() {
+        let deny_action = denying_with(number + position);
+        policy.source = tortie_model::Policy { deny_action, ..tortie_model::Policy::clone(&policy.source) }.into();
         let id = PolicyId::new(kind, "", format!("tier{number}.policy{position}"));
         ingress.extend(to.then(|| id.clone()));
         egress.extend(from.then(|| id.clone()));
         state.policies.insert(id, Arc::new(policy));
     }
     let name = format!("tier{number}").as_str().into();
+    let default_action = default_action.map(|end| end.denying_with(denying_with(number + 1)));
     TierPolicies { name, default_action, ingress: ingress.into(), egress: egress.into() }
 }
 

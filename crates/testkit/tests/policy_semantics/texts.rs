@@ -147,7 +147,9 @@ impl Texts {
                 let is = |tables, skb: &Skb, outcome| {
                     let walked = walk(tables, "filter-FORWARD", skb)?;
                     let message = format!("{packet} from {input} to {output}: {walked:?}, not {outcome:?}");
-                    if walked.outcome == outcome { Ok(()) } else { Err(TestCaseError::fail(message)) }
+                    let is_denied =
+                        matches!(walked.outcome, PacketOutcome::Rejected(_)) && outcome == PacketOutcome::Dropped;
+                    if is_denied || walked.outcome == outcome { Ok(()) } else { Err(TestCaseError::fail(message)) }
                 };
                 let outcome =
                     if expected == OracleVerdict::Allow { PacketOutcome::Accepted } else { PacketOutcome::Dropped };

@@ -8,8 +8,8 @@ use tortie_model::{
     AdminState, Direction, HostInterface, InterfaceName, PolicyId, PolicyKind, ProfileName, TierDefaultAction, TierName,
 };
 
-use crate::names::{policy_chain, profile_chain};
-use crate::{Marks, PolicyGroup, Renderer, RulesConfig, TierGroups};
+use crate::names::{chain, policy_chain, profile_chain};
+use crate::{DenyAction, PolicyGroup, RejectReply, Renderer, RulesConfig, TierGroups};
 
 /// Verdict of a policy, a profile or a whole endpoint on the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +37,13 @@ fn verdict() -> impl Strategy<Value = ChainOutcome> {
 }
 
 fn tier() -> impl Strategy<Value = TierInput> {
-    let default_action =
-        prop_oneof![Just(None), Just(Some(TierDefaultAction::Deny)), Just(Some(TierDefaultAction::Pass))];
+    let default_action = prop::sample::select(vec![
+        None,
+        Some(TierDefaultAction::Deny),
+        Some(TierDefaultAction::DenyWith(DenyAction::Drop)),
+        Some(TierDefaultAction::DenyWith(DenyAction::Reject)),
+        Some(TierDefaultAction::Pass),
+    ]);
     let policy = (verdict(), prop::bool::weighted(0.2), prop::bool::weighted(0.8));
     (default_action, prop::collection::vec(policy, 0..14))
         .prop_map(|(default_action, policies)| TierInput { default_action, policies })
@@ -53,8 +58,8 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(tiers: &[TierInput], profiles: &[ChainOutcome]) -> Self {
-        let renderer = Renderer::new(RulesConfig::with_mark_mask(Marks::DEFAULT_MASK).unwrap());
+    fn new(tiers: &[TierInput], profiles: &[ChainOutcome], (deny, reject_with): (DenyAction, RejectReply)) -> Self {
+        let renderer = Renderer::new(RulesConfig { deny, reject_with, ..RulesConfig::default() });
         let marks = renderer.config().marks;
         let mut scene = Self { renderer, chains: BTreeMap::new(), tiers: Vec::new(), profiles: Vec::new() };
         let giving = |name, verdict| {
@@ -127,7 +132,8 @@ impl Scene {
                 continue;
             }
             match &rule.action {
-                Some(Action::Drop) => return true,
+                // The chain for rejected packets lets none pass.
+                Some(Action::Drop | Action::Reject(_) | Action::Goto(chain::REJECT)) => return true,
                 Some(Action::Return) => return false,
                 Some(Action::Jump(target)) => {
                     if let Some(target) = self.chains.get(target)
@@ -178,8 +184,12 @@ proptest! {
     fn endpoint_chains_evaluate_policies_in_order(
         tiers in prop::collection::vec(tier(), 0..4),
         profiles in prop::collection::vec(verdict(), 0..3),
+        deny in (
+            prop::sample::select(vec![DenyAction::Drop, DenyAction::Reject]),
+            prop::sample::select(vec![RejectReply::PortUnreachable, RejectReply::ResetOrProhibited]),
+        ),
     ) {
-        let scene = Scene::new(&tiers, &profiles);
+        let scene = Scene::new(&tiers, &profiles, deny);
         let interface = InterfaceName::from_static("eth0");
         let host_interface = HostInterface::Named(interface);
         let normal = match meaning_of_tiers(&tiers, true) {
