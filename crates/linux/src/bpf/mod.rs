@@ -14,6 +14,7 @@ mod kernel;
 mod log;
 mod policy;
 mod superseded;
+mod unanswered;
 
 pub use attach::LinuxLink;
 pub use generations::EdgeError;
