@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tortie_model::{
-    Cidr, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, HostEndpoint, HostEndpointKey,
-    Labels, List, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind, PolicyTypes,
-    PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction, Update, Valid,
-    Validate, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, DenyAction, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, HostEndpoint,
+    HostEndpointKey, Labels, List, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind,
+    PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction,
+    Update, Valid, Validate, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -172,10 +172,11 @@ fn policy() -> impl Strategy<Value = Update> {
     let types = select(vec![(true, true), (true, false), (false, true)]);
     let flags =
         (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.1));
-    let value = (place, types, flags, selector(), rules(), rules());
+    let deny_action = select(vec![None, None, Some(DenyAction::Drop), Some(DenyAction::Reject)]);
+    let value = (place, types, (flags, deny_action), selector(), rules(), rules());
     (select(ids), prop::option::weighted(0.8, value)).prop_map(|(id, value)| {
         let policy = value.map(|((tier, order), (ingress, egress), flags, selector, inbound, outbound)| {
-            let (untracked, pre_dnat, apply_on_forward, needed_on_every_node) = flags;
+            let ((untracked, pre_dnat, apply_on_forward, needed_on_every_node), deny_action) = flags;
             Policy {
                 tier: tier.into(),
                 order: order.and_then(Order::new),
@@ -187,6 +188,7 @@ fn policy() -> impl Strategy<Value = Update> {
                 pre_dnat,
                 apply_on_forward,
                 needed_on_every_node,
+                deny_action,
                 ..Policy::default()
             }
         });
@@ -195,7 +197,8 @@ fn policy() -> impl Strategy<Value = Update> {
 }
 
 fn tier() -> impl Strategy<Value = Update> {
-    let action = select(vec![None, Some(TierDefaultAction::Deny), Some(TierDefaultAction::Pass)]);
+    let rejects = TierDefaultAction::DenyWith(DenyAction::Reject);
+    let action = select(vec![None, Some(TierDefaultAction::Deny), Some(rejects), Some(TierDefaultAction::Pass)]);
     let value = (select(vec![None, Some(1.0), Some(2.0)]), action);
     (select(vec!["default", "t1", "t2"]), prop::option::weighted(0.7, value)).prop_map(|(name, value)| {
         let tier = value.map(|(order, default_action)| Tier { order: order.and_then(Order::new), default_action });
