@@ -6,6 +6,7 @@
 mod budget;
 mod cause;
 mod cidr;
+mod domain;
 mod family;
 mod inline_text;
 mod interface;
@@ -19,6 +20,7 @@ mod serde_text;
 pub use budget::{Budget, Ledger};
 pub use cause::{Cause, with_causes};
 pub use cidr::{Cidr, CidrIter, CidrList, CidrParseError, parse_address};
+pub use domain::{DomainName, DomainParseError, DomainPattern, DomainProblem};
 pub use family::Family;
 pub use inline_text::InlineText;
 pub use interface::InterfaceName;
