@@ -1,0 +1,104 @@
+//! Answers read on one core: an alias with four addresses, and hostile messages.
+#![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use tortie_dns::{MessageLimits, Stream, read};
+
+fn name(text: &str, bytes: &mut Vec<u8>) {
+    for label in text.split('.') {
+        bytes.push(u8::try_from(label.len()).expect("a short label"));
+        bytes.extend(label.as_bytes());
+    }
+    bytes.push(0);
+}
+
+/// Returns the header and the question of an answer with so many records.
+fn question(text: &str, records: u16) -> Vec<u8> {
+    let [high, low] = records.to_be_bytes();
+    let mut bytes = vec![0, 1, 0x81, 0x80, 0, 1, high, low, 0, 0, 0, 0];
+    name(text, &mut bytes);
+    bytes.extend([0, 1, 0, 1]);
+    bytes
+}
+
+fn record(bytes: &mut Vec<u8>, owner: u16, rtype: u8, data: &[u8]) {
+    bytes.extend((0xc000 | owner).to_be_bytes());
+    bytes.extend([0, rtype, 0, 1, 0, 0, 0, 60]);
+    bytes.extend(u16::try_from(data.len()).expect("short data").to_be_bytes());
+    bytes.extend(data);
+}
+
+/// Returns an answer as servers send it: a CNAME and four addresses, with compression.
+fn usual(number: u32) -> Vec<u8> {
+    let mut bytes = question("www.example.com", 5);
+    let mut target = Vec::new();
+    name(&format!("host-{number}.cdn.example.net"), &mut target);
+    let at = u16::try_from(bytes.len() + 12).expect("a short message");
+    record(&mut bytes, 12, 5, &target);
+    for n in 0..4 {
+        record(&mut bytes, at, 1, &(0x0101_0100 + number * 4 + n).to_be_bytes());
+    }
+    bytes
+}
+
+/// Returns messages that are expensive to read: names of 254 pointers in every record, and all
+/// records in one chain of owners.
+fn hostile(rtype: u8, data: &[u8]) -> Vec<u8> {
+    let mut bytes = question("a.io", 512);
+    let pointers: Vec<u8> =
+        (0..254u16).flat_map(|n| (0xc000 | if n == 0 { 12 } else { 34 + 2 * (n - 1) }).to_be_bytes()).collect();
+    // The data of the first record begins at byte 34: header 12, question 10, record 12.
+    record(&mut bytes, 12, 16, &pointers);
+    for _ in 1..512 {
+        record(&mut bytes, 34 + 2 * 252, rtype, data);
+    }
+    bytes
+}
+
+fn reading(c: &mut Criterion) {
+    let limits = MessageLimits::default();
+    let mut group = c.benchmark_group("read");
+    let message = usual(1);
+    assert_eq!(read(&message, &limits).expect("an answer").addresses().count(), 8);
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("usual", |b| b.iter(|| read(black_box(&message), &limits)));
+    let hostile = [
+        ("addresses", hostile(1, &[192, 0, 2, 1])),
+        ("aliases", hostile(5, &(0xc000u16 | (34 + 2 * 252)).to_be_bytes())),
+        (
+            "services",
+            hostile(
+                65,
+                &[&[0, 1], (0xc000u16 | (34 + 2 * 252)).to_be_bytes().as_slice(), &[0, 4, 0, 4, 1, 2, 3, 4]].concat(),
+            ),
+        ),
+        ("hints", hostile(65, &[[0, 1, 0, 0, 4, 0, 104].as_slice(), &[1; 104]].concat())),
+    ];
+    for (what, message) in hostile {
+        group.bench_function(what, |b| b.iter(|| read(black_box(&message), &limits)));
+    }
+    group.finish();
+}
+
+fn reassembly(c: &mut Criterion) {
+    let message = [&[255, 255], [7; 65_535].as_slice()].concat();
+    let mut group = c.benchmark_group("stream");
+    group.throughput(Throughput::Bytes(65_537));
+    group.bench_function("segments of 1,400 bytes", |b| {
+        b.iter(|| {
+            let mut stream = Stream::new(0);
+            let mut seq = 0;
+            message.chunks(1_400).fold(0, |messages, segment| {
+                let pushed = stream.push(seq, segment);
+                seq = seq.wrapping_add(1_400);
+                messages + pushed.messages.len()
+            })
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, reading, reassembly);
+criterion_main!(benches);
