@@ -1,10 +1,12 @@
-//! Answers read on one core: an alias with four addresses, and hostile messages.
+//! Answers read and learned on one core: an alias with four addresses, and hostile messages.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use tortie_dns::{MessageLimits, Stream, read};
+use tortie_dns::{Answer, Learned, MessageLimits, Millis, Scope, Settings, Stream, read};
+use tortie_net::{DomainPattern, IpSetId};
 
 fn name(text: &str, bytes: &mut Vec<u8>) {
     for label in text.split('.') {
@@ -82,6 +84,72 @@ fn reading(c: &mut Criterion) {
     group.finish();
 }
 
+/// A node with patterns in 1,000 sets, of which the scope uses ten. The names match one of these,
+/// and 990 of the others.
+fn node(patterns: u32) -> (Learned, Scope) {
+    let mut learned = Learned::new(Settings::default());
+    for set in 0..1_000 {
+        let all = (0..patterns / 1_000).map(|n| format!("*.p{n}.s{set}.example.org").parse().expect("a pattern"));
+        let matching = (!(1..10).contains(&set)).then(|| "*.example.net".parse().expect("a pattern"));
+        let all: Vec<DomainPattern> = all.chain(matching).collect();
+        learned.set_domains(&IpSetId::new(format!("d:{set}")), all.into());
+    }
+    let scope = Scope::Interface("cali1".parse().expect("a name"));
+    learned.set_scope(scope, 1, (0..10).map(|set| IpSetId::new(format!("d:{set}"))));
+    (learned, scope)
+}
+
+fn learning(c: &mut Criterion) {
+    let limits = MessageLimits::default();
+    let mut group = c.benchmark_group("answer");
+    group.throughput(Throughput::Elements(1));
+    for patterns in [1_000, 100_000] {
+        let (mut learned, scope) = node(patterns);
+        let message = usual(1);
+        let mut now = 0;
+        group.bench_function(format!("read and renewed/{patterns}"), |b| {
+            b.iter(|| {
+                now += 1;
+                let answer = read(black_box(&message), &limits).expect("an answer");
+                learned.answer(Millis(now), scope, &answer)
+            });
+        });
+        // A hundred thousand names, so that each answer evicts others of a full scope.
+        let messages: Vec<Vec<u8>> = (0..100_000).map(usual).collect();
+        let mut next = messages.iter().cycle();
+        group.bench_function(format!("read and new/{patterns}"), |b| {
+            b.iter(|| {
+                now += 1;
+                let answer = read(next.next().expect("a cycle"), &limits).expect("an answer");
+                learned.answer(Millis(now), scope, &answer);
+                learned.take_changes().len()
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The cache of a full node.
+fn cache(c: &mut Criterion) {
+    let mut learned = Learned::new(Settings::default());
+    learned.set_domains(&"d:all".into(), ["*.example.net".parse().expect("a pattern")].into());
+    for number in 0..105u32 {
+        let scope = Scope::Interface(format!("cali{number}").parse().expect("a name"));
+        learned.set_scope(scope, 1, ["d:all".into()]);
+        for n in 0..2_000 {
+            let addresses = (0..5).map(|a| (IpAddr::from(Ipv4Addr::from_bits(0x0101_0000 + 5 * n + a)), 60 + n % 600));
+            let answer = Answer::new(format!("host-{n}.example.net").parse().expect("a name"), addresses);
+            learned.answer(Millis(0), scope, &answer);
+        }
+    }
+    drop(learned.take_changes());
+    let addresses = u64::try_from(learned.counts().addresses).expect("a count");
+    let mut group = c.benchmark_group("cache");
+    group.sample_size(10).throughput(Throughput::Elements(addresses));
+    group.bench_function("save", |b| b.iter(|| learned.save(Millis(1))));
+    group.finish();
+}
+
 fn reassembly(c: &mut Criterion) {
     let message = [&[255, 255], [7; 65_535].as_slice()].concat();
     let mut group = c.benchmark_group("stream");
@@ -100,5 +168,5 @@ fn reassembly(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, reading, reassembly);
+criterion_group!(benches, reading, learning, cache, reassembly);
 criterion_main!(benches);

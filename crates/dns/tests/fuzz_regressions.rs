@@ -1,5 +1,7 @@
 //! Replays the inputs that fuzzing has found, through the checks of the fuzz targets.
 
+#[path = "../../../fuzz/checks/dns_cache.rs"]
+mod dns_cache;
 #[path = "../../../fuzz/checks/dns_message.rs"]
 mod dns_message;
 #[path = "../../../fuzz/checks/dns_stream.rs"]
@@ -26,4 +28,9 @@ fn dns_message() {
 #[test]
 fn dns_stream() {
     replay("dns_stream", 5, dns_stream::check);
+}
+
+#[test]
+fn dns_cache() {
+    replay("dns_cache", 6, dns_cache::check);
 }

@@ -1,0 +1,315 @@
+//! The rules of `Learned` as lists that are searched from end to end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tortie_dns::{Answer, Cluster, ClusterAddresses, MatchNames, Member, Millis, Scope, Settings};
+use tortie_net::{Cidr, DomainName, DomainPattern, IpSetId};
+
+/// A name with its addresses, the least recently answered first.
+type Name = (DomainName, Vec<(IpAddr, Millis)>);
+
+#[derive(Clone)]
+struct Learner {
+    owner: u64,
+    sets: Vec<IpSetId>,
+    /// The least recently answered first.
+    names: Vec<Name>,
+    kept: BTreeSet<(IpSetId, IpAddr)>,
+    kept_until: Millis,
+}
+
+pub(crate) struct Naive {
+    pub(crate) settings: Settings,
+    nets: Vec<Cidr>,
+    sets: BTreeMap<IpSetId, Vec<DomainPattern>>,
+    scopes: BTreeMap<Scope, Learner>,
+}
+
+/// Numbers of an answer: added, renewed, matched, evicted, refused.
+type Effect = [usize; 5];
+
+impl Naive {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, nets: Vec::new(), sets: BTreeMap::new(), scopes: BTreeMap::new() }
+    }
+
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster::new(self.nets.clone(), Some("local".parse().unwrap()))
+    }
+
+    pub(crate) fn sets(&self) -> impl Iterator<Item = (&IpSetId, &Vec<DomainPattern>)> {
+        self.sets.iter()
+    }
+
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = (Scope, u64, Vec<IpSetId>)> {
+        self.scopes.iter().map(|(scope, learner)| (*scope, learner.owner, learner.sets.clone()))
+    }
+
+    pub(crate) fn has_scope(&self, scope: Scope) -> bool {
+        self.scopes.contains_key(&scope)
+    }
+
+    pub(crate) fn set_domains(&mut self, set: IpSetId, patterns: Vec<DomainPattern>) {
+        self.sets.insert(set, patterns);
+    }
+
+    pub(crate) fn remove_domains(&mut self, set: &IpSetId) {
+        if self.sets.remove(set).is_some() {
+            self.scopes.values_mut().for_each(|learner| learner.kept.retain(|(of, _)| of != set));
+        }
+    }
+
+    pub(crate) fn set_scope(&mut self, scope: Scope, owner: u64, sets: Vec<IpSetId>) {
+        let empty = || Learner { owner, sets: vec![], names: vec![], kept: BTreeSet::new(), kept_until: Millis(0) };
+        let learner = self.scopes.entry(scope).or_insert_with(empty);
+        if learner.owner != owner {
+            *learner = empty();
+        }
+        learner.kept.retain(|(set, _)| sets.contains(set));
+        learner.sets = sets;
+    }
+
+    pub(crate) fn remove_scope(&mut self, scope: Scope) {
+        self.scopes.remove(&scope);
+    }
+
+    pub(crate) fn set_cluster(&mut self, nets: Vec<Cidr>) {
+        self.nets = nets;
+        self.judge_again();
+    }
+
+    pub(crate) fn set_settings(&mut self, settings: Settings) {
+        self.settings = settings;
+        self.judge_again();
+    }
+
+    fn judge_again(&mut self) {
+        let mut scopes = std::mem::take(&mut self.scopes);
+        for learner in scopes.values_mut() {
+            for (name, addresses) in &mut learner.names {
+                addresses.retain(|(address, _)| !self.is_refused(name, *address));
+            }
+            learner.names.retain(|(_, addresses)| !addresses.is_empty());
+        }
+        self.scopes = scopes;
+    }
+
+    fn is_refused(&self, name: &DomainName, address: IpAddr) -> bool {
+        let address = if address.to_string() == "64:ff9b::a00:2" { "10.0.0.2".parse().unwrap() } else { address };
+        let may_have = match self.settings.cluster_addresses {
+            ClusterAddresses::Always => true,
+            ClusterAddresses::ClusterDomain => name.as_str().ends_with(".local"),
+            _ => false,
+        };
+        address.is_loopback() || !may_have && self.nets.iter().any(|net| net.contains(address))
+    }
+
+    fn matching(&self, learner: &Learner, name: &DomainName) -> Vec<IpSetId> {
+        let matches = |set: &&IpSetId| self.sets.get(*set).is_some_and(|all| all.iter().any(|one| one.matches(name)));
+        learner.sets.iter().filter(matches).cloned().collect()
+    }
+
+    pub(crate) fn answer(&mut self, now: Millis, scope: Scope, answer: &Answer) -> Effect {
+        let of_question = self.settings.match_names == MatchNames::Question;
+        let pairs = answer.addresses().filter(|(name, ..)| !of_question || Some(*name) == answer.question());
+        let pairs: Vec<_> = pairs
+            .map(|(name, address, ttl)| {
+                let ttl = u64::from(ttl).clamp(self.settings.min_ttl.as_secs(), self.settings.max_ttl.as_secs());
+                (name.clone(), address, Millis(now.0 + 1_000 * (ttl + self.settings.extra_ttl.as_secs())))
+            })
+            .collect();
+        self.learn(scope, pairs)
+    }
+
+    fn learn(&mut self, scope: Scope, pairs: Vec<(DomainName, IpAddr, Millis)>) -> Effect {
+        let mut learner = self.scopes.remove(&scope).unwrap();
+        let elsewhere: usize = self.scopes.values().map(addresses).sum();
+        let [mut added, mut renewed, mut matched, mut evicted, mut refused] = [0; 5];
+        let (mut answered, mut fresh, mut new) = (Vec::new(), BTreeSet::new(), Vec::new());
+        for (name, address, expires) in pairs {
+            if self.is_refused(&name, address) {
+                refused += 1;
+                continue;
+            }
+            let Some(at) = learner.names.iter().position(|(known, _)| *known == name) else {
+                new.push((name, address, expires));
+                continue;
+            };
+            let at = if answered.contains(&name) { at } else { to_end(&mut learner.names, at) };
+            answered.push(name.clone());
+            let known = &mut learner.names[at].1;
+            let Some(place) = known.iter().position(|(known, _)| *known == address) else {
+                new.push((name, address, expires));
+                continue;
+            };
+            let place = to_end(known, place);
+            known[place].1 = known[place].1.max(expires);
+            fresh.insert((name.clone(), address));
+            renewed += 1;
+            matched += usize::from(!self.matching(&learner, &name).is_empty());
+        }
+        for (name, address, expires) in new {
+            match self.make_room(&mut learner, &name, elsewhere, (&mut answered, &fresh), &mut evicted) {
+                false => refused += 1,
+                true => {
+                    let (_, known) = learner.names.iter_mut().find(|(known, _)| *known == name).unwrap();
+                    known.push((address, expires));
+                    fresh.insert((name.clone(), address));
+                    added += 1;
+                    matched += usize::from(!self.matching(&learner, &name).is_empty());
+                }
+            }
+            learner.names.retain(|(_, addresses)| !addresses.is_empty());
+        }
+        self.scopes.insert(scope, learner);
+        [added, renewed, matched, evicted, refused]
+    }
+
+    /// Makes room for an address of a name, which has an entry afterwards.
+    fn make_room(
+        &self,
+        learner: &mut Learner,
+        name: &DomainName,
+        elsewhere: usize,
+        (answered, fresh): (&mut Vec<DomainName>, &BTreeSet<(DomainName, IpAddr)>),
+        evicted: &mut usize,
+    ) -> bool {
+        let limits = self.settings.limits;
+        let victim_name = |learner: &Learner, answered: &[DomainName]| {
+            let (matched, unmatched): (Vec<_>, Vec<_>) =
+                (0..learner.names.len()).partition(|at| !self.matching(learner, &learner.names[*at].0).is_empty());
+            unmatched.into_iter().chain(matched).partition(|at| !answered.contains(&learner.names[*at].0))
+        };
+        if !learner.names.iter().any(|(known, _)| known == name) {
+            while learner.names.len() >= limits.names_per_scope {
+                let (old, _): (Vec<usize>, Vec<usize>) = victim_name(learner, answered);
+                let Some(victim) = old.first() else { return false };
+                *evicted += learner.names.remove(*victim).1.len();
+            }
+            learner.names.push((name.clone(), Vec::new()));
+            answered.push(name.clone());
+        }
+        loop {
+            let at = learner.names.iter().position(|(known, _)| known == name).unwrap();
+            let stale = |at: usize| {
+                let (name, known) = &learner.names[at];
+                known
+                    .iter()
+                    .position(|(address, _)| !fresh.contains(&(name.clone(), *address)))
+                    .map(|place| (at, place))
+            };
+            let victim = if learner.names[at].1.len() >= limits.addresses_per_name {
+                stale(at)
+            } else if addresses(learner) >= limits.addresses_per_scope
+                || elsewhere + addresses(learner) >= limits.addresses
+            {
+                let (old, present) = victim_name(learner, answered);
+                old.first().map_or_else(|| present.into_iter().find_map(stale), |old| Some((*old, 0)))
+            } else {
+                return true;
+            };
+            let Some((of, place)) = victim else { return false };
+            learner.names[of].1.remove(place);
+            *evicted += 1;
+            learner.names.retain(|(other, addresses)| other == name || !addresses.is_empty());
+        }
+    }
+
+    pub(crate) fn expire(&mut self, now: Millis) {
+        for learner in self.scopes.values_mut() {
+            learner.names.iter_mut().for_each(|(_, addresses)| addresses.retain(|(_, expires)| *expires > now));
+            learner.names.retain(|(_, addresses)| !addresses.is_empty());
+            if learner.kept_until <= now {
+                learner.kept.clear();
+            }
+        }
+    }
+
+    pub(crate) fn restart(&mut self, now: Millis, saved: Option<Millis>, kernel: &BTreeSet<Member>, replaced: bool) {
+        let before = std::mem::take(&mut self.scopes);
+        let longest = 1_000 * (self.settings.max_ttl.as_secs() + self.settings.extra_ttl.as_secs());
+        for (scope, learner) in &before {
+            self.set_scope(*scope, learner.owner + u64::from(replaced), learner.sets.clone());
+        }
+        for (scope, learner) in before {
+            let Some(saved) = saved.filter(|_| !replaced) else { continue };
+            for (name, addresses) in learner.names {
+                let left =
+                    |expires: Millis| expires.0.saturating_sub(saved.0).saturating_sub(now.0.saturating_sub(saved.0));
+                let left = addresses
+                    .into_iter()
+                    .map(|(address, expires)| (address, left(expires)))
+                    .filter(|(_, left)| *left > 0);
+                let pairs = left.map(|(address, left)| (name.clone(), address, Millis(now.0 + left.min(longest))));
+                self.learn(scope, pairs.collect());
+            }
+        }
+        let learned = self.members();
+        for member in kernel.difference(&learned) {
+            if let Some(learner) = self.scopes.get_mut(&member.scope)
+                && learner.sets.contains(&member.set)
+                && self.sets.contains_key(&member.set)
+                && !(replaced && saved.is_some())
+            {
+                learner.kept.insert((member.set.clone(), member.address));
+                learner.kept_until = now.after(self.settings.grace);
+            }
+        }
+    }
+
+    pub(crate) fn members(&self) -> BTreeSet<Member> {
+        let mut members = BTreeSet::new();
+        for (scope, learner) in &self.scopes {
+            for (name, addresses) in &learner.names {
+                for set in self.matching(learner, name) {
+                    members.extend(addresses.iter().map(|(address, _)| Member {
+                        set: set.clone(),
+                        scope: *scope,
+                        address: *address,
+                    }));
+                }
+            }
+            let kept = learner.kept.iter();
+            members.extend(kept.map(|(set, address)| Member { set: set.clone(), scope: *scope, address: *address }));
+        }
+        members
+    }
+
+    /// Returns the numbers of names and addresses.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.scopes.values().map(|learner| learner.names.len()).sum(), self.scopes.values().map(addresses).sum())
+    }
+
+    pub(crate) fn next_expiry(&self) -> Option<Millis> {
+        let learned = self.scopes.values().flat_map(|learner| &learner.names).flat_map(|(_, addresses)| addresses);
+        let kept = self.scopes.values().filter(|learner| !learner.kept.is_empty()).map(|learner| learner.kept_until);
+        learned.map(|(_, expires)| *expires).chain(kept).min()
+    }
+
+    pub(crate) fn known(&self, scope: Scope) -> Vec<(DomainName, IpAddr, Millis, Vec<IpSetId>)> {
+        let mut known = Vec::new();
+        if let Some(learner) = self.scopes.get(&scope) {
+            for (name, addresses) in &learner.names {
+                let mut sets = self.matching(learner, name);
+                sets.sort_unstable();
+                known.extend(
+                    addresses.iter().map(|(address, expires)| (name.clone(), *address, *expires, sets.clone())),
+                );
+            }
+        }
+        known.sort_unstable();
+        known
+    }
+}
+
+fn addresses(learner: &Learner) -> usize {
+    learner.names.iter().map(|(_, addresses)| addresses.len()).sum()
+}
+
+/// Moves an item to the end of a list, and returns its place there.
+fn to_end<T>(list: &mut Vec<T>, at: usize) -> usize {
+    let item = list.remove(at);
+    list.push(item);
+    list.len() - 1
+}

@@ -1,0 +1,304 @@
+//! The rules of learning, each by one case, with the default limits.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests do not count as tests")]
+
+mod wire;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use tortie_dns::{
+    Action, Answer, Cluster, ClusterAddresses, Learned, Limits, MatchNames, Member, MessageLimits, Millis, Refusal,
+    Scope, Settings, read,
+};
+use wire::Data;
+
+fn scope(number: u32) -> Scope {
+    Scope::Interface(format!("cali{number}").parse().unwrap())
+}
+
+fn v4(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(0x0101_0000 + number).into()
+}
+
+/// Returns a value with a set of patterns that scope 1 uses.
+fn learned(settings: Settings, patterns: &[&str]) -> Learned {
+    let mut learned = Learned::new(settings);
+    set(&mut learned, patterns);
+    learned.set_scope(scope(1), 1, ["d:1".into()]);
+    learned
+}
+
+fn set(learned: &mut Learned, patterns: &[&str]) {
+    let patterns: Vec<_> = patterns.iter().map(|text| text.parse().unwrap()).collect();
+    learned.set_domains(&"d:1".into(), patterns.into());
+}
+
+fn answer(name: &str, addresses: impl IntoIterator<Item = IpAddr>, ttl: u32) -> Answer {
+    Answer::new(name.parse().unwrap(), addresses.into_iter().map(|address| (address, ttl)))
+}
+
+/// Returns the changes as text: `+1.1.0.1`, or `-` for a removal.
+fn changes(learned: &mut Learned) -> Vec<String> {
+    let text = |action| if action == Action::Added { '+' } else { '-' };
+    learned.take_changes().iter().map(|change| format!("{}{}", text(change.action), change.member.address)).collect()
+}
+
+#[test]
+fn a_thousand_addresses_of_a_name_work_and_one_more_evicts_the_oldest() {
+    let mut learned = learned(Settings::default(), &["cdn.io"]);
+    for n in 0..200 {
+        let addresses = (5 * n..5 * n + 5).map(v4);
+        let outcome = learned.answer(Millis(n.into()), scope(1), &answer("cdn.io", addresses, 60));
+        assert_eq!(outcome.map(|outcome| (outcome.added, outcome.matched, outcome.evicted)), Some((5, 5, 0)));
+    }
+    assert_eq!(learned.take_changes().len(), 1_000);
+    let outcome = learned.answer(Millis(200), scope(1), &answer("cdn.io", [v4(1_000)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted), (1, 1));
+    assert_eq!(changes(&mut learned), ["-1.1.0.0", "+1.1.3.232"]);
+    // An address that is answered again is no longer the oldest.
+    learned.answer(Millis(201), scope(1), &answer("cdn.io", [v4(1)], 60)).unwrap();
+    learned.answer(Millis(202), scope(1), &answer("cdn.io", [v4(1_001)], 60)).unwrap();
+    assert_eq!(changes(&mut learned), ["-1.1.0.2", "+1.1.3.233"]);
+}
+
+#[test]
+fn a_scope_with_many_names_evicts_its_own_and_first_those_without_a_set() {
+    let mut learned = learned(Settings::default(), &["*.a.io"]);
+    learned.set_scope(scope(2), 1, ["d:1".into()]);
+    for number in [1, 2] {
+        learned.answer(Millis(0), scope(number), &answer("x.a.io", [v4(number)], 3_600)).unwrap();
+    }
+    assert_eq!(changes(&mut learned), ["+1.1.0.1", "+1.1.0.2"]);
+    for n in 0..100_000 {
+        learned.answer(Millis(1), scope(1), &answer(&format!("n{n}.b.io"), [v4(n)], 3_600)).unwrap();
+    }
+    assert_eq!(changes(&mut learned), [""; 0]);
+    let counts = learned.counts();
+    assert_eq!((counts.names, counts.addresses, counts.members), (2_001, 2_001, 2));
+    // Names in a set evict those without one, then each other.
+    for n in 0..2_000 {
+        learned.answer(Millis(2), scope(1), &answer(&format!("n{n}.a.io"), [v4(500 + n)], 3_600)).unwrap();
+    }
+    let taken = changes(&mut learned);
+    assert_eq!((taken.len(), &*taken[0]), (2_001, "-1.1.0.1"));
+    assert!(taken[1..].iter().all(|change| change.starts_with('+')));
+}
+
+#[test]
+fn ten_thousand_addresses_of_a_scope_and_no_more() {
+    let mut learned = learned(Settings::default(), &["*.a.io"]);
+    for n in 0..25 {
+        let addresses = (0..500).map(|a| v4(n * 500 + a));
+        learned.answer(Millis(0), scope(1), &answer(&format!("n{n}.a.io"), addresses, 60)).unwrap();
+    }
+    assert_eq!((learned.counts().names, learned.counts().addresses), (20, 10_000));
+    assert_eq!(learned.names(scope(1), v4(2_500)).count(), 1, "the addresses of the first five names are gone");
+    assert_eq!(learned.names(scope(1), v4(2_499)).count(), 0);
+}
+
+#[test]
+fn a_full_node_refuses_scopes_that_have_nothing_to_evict() {
+    let limits = Limits { addresses: 3, ..Limits::default() };
+    let mut learned = learned(Settings { limits, ..Settings::default() }, &["a.io"]);
+    learned.set_scope(scope(2), 1, ["d:1".into()]);
+    learned.answer(Millis(0), scope(1), &answer("a.io", (0..3).map(v4), 60)).unwrap();
+    let outcome = learned.answer(Millis(1), scope(2), &answer("a.io", [v4(9)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 0, 1));
+    let outcome = learned.answer(Millis(2), scope(1), &answer("a.io", [v4(9)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted), (1, 1));
+    // An answer of four addresses keeps its first three.
+    let outcome = learned.answer(Millis(3), scope(1), &answer("b.io", (20..24).map(v4), 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (3, 3, 1));
+    assert_eq!(learned.counts().names, 1);
+}
+
+#[test]
+fn lifetimes_are_extended_and_each_address_expires_by_itself() {
+    let mut learned = learned(Settings::default(), &["a.io"]);
+    let v6: IpAddr = "2001:db8::1".parse().unwrap();
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v6], 300)).unwrap();
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v4(1), v4(2)], 0)).unwrap();
+    assert_eq!(changes(&mut learned).len(), 3);
+    assert_eq!(learned.next_expiry(), Some(Millis(30_000)));
+    // A shorter lifetime changes nothing, a longer one counts.
+    learned.answer(Millis(10_000), scope(1), &answer("a.io", [v6], 1)).unwrap();
+    learned.answer(Millis(10_000), scope(1), &answer("a.io", [v4(2)], 60)).unwrap();
+    learned.expire(Millis(29_999));
+    assert_eq!(changes(&mut learned), [""; 0]);
+    learned.expire(Millis(30_000));
+    assert_eq!(changes(&mut learned), ["-1.1.0.1"]);
+    learned.expire(Millis(70_000));
+    assert_eq!(changes(&mut learned), ["-1.1.0.2"]);
+    assert_eq!(learned.next_expiry(), Some(Millis(300_000)));
+    learned.expire(Millis(300_000));
+    assert_eq!(changes(&mut learned), ["-2001:db8::1"]);
+}
+
+#[test]
+fn scopes_learn_for_themselves() {
+    let mut learned = Learned::new(Settings::default());
+    set(&mut learned, &["a.io"]);
+    for number in 0..70 {
+        learned.set_scope(scope(number), 1, ["d:1".into()]);
+        learned.answer(Millis(0), scope(number), &answer("a.io", [v4(1)], 60)).unwrap();
+    }
+    learned.set_scope(Scope::Host, 1, ["d:1".into()]);
+    let added = learned.take_changes();
+    assert_eq!(added.len(), 70);
+    assert!(added.is_sorted() && added.iter().all(|change| change.member.scope != Scope::Host));
+    assert_eq!(learned.answer(Millis(0), scope(70), &answer("a.io", [v4(1)], 60)), None);
+    assert_eq!(learned.names(scope(1), v4(1)).count(), 1);
+    assert_eq!(learned.names(Scope::Host, v4(1)).count(), 0);
+}
+
+#[test]
+fn another_owner_and_removal_empty_a_scope() {
+    let mut learned = learned(Settings::default(), &["a.io"]);
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 60)).unwrap();
+    assert_eq!(changes(&mut learned), ["+1.1.0.1"]);
+    learned.set_scope(scope(1), 1, ["d:1".into()]);
+    assert_eq!(changes(&mut learned), [""; 0]);
+    learned.set_scope(scope(1), 2, ["d:1".into()]);
+    assert_eq!(changes(&mut learned), ["-1.1.0.1"]);
+    assert_eq!(learned.known(scope(1)).count(), 0);
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v4(2)], 60)).unwrap();
+    learned.remove_scope(scope(1));
+    assert_eq!(changes(&mut learned), [""; 0], "added and removed");
+    assert_eq!(learned.next_expiry(), None);
+}
+
+#[test]
+fn new_patterns_count_for_known_names() {
+    let mut learned = learned(Settings::default(), &[]);
+    let outcome = learned.answer(Millis(0), scope(1), &answer("www.a.io", [v4(1)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.matched), (1, 0));
+    assert_eq!(changes(&mut learned), [""; 0]);
+    set(&mut learned, &["*.a.io"]);
+    assert_eq!(changes(&mut learned), ["+1.1.0.1"]);
+    set(&mut learned, &["www.a.io"]);
+    assert_eq!(changes(&mut learned), [""; 0], "the set has the name before and after");
+    learned.remove_domains(&"d:1".into());
+    assert_eq!(changes(&mut learned), ["-1.1.0.1"]);
+    set(&mut learned, &["www.a.io"]);
+    learned.set_scope(scope(1), 1, []);
+    assert_eq!(changes(&mut learned), [""; 0]);
+    assert_eq!(learned.counts().addresses, 1);
+}
+
+#[test]
+fn two_names_with_one_address_make_one_member() {
+    let mut learned = learned(Settings::default(), &["*.io"]);
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 60)).unwrap();
+    learned.answer(Millis(0), scope(1), &answer("b.io", [v4(1)], 90)).unwrap();
+    assert_eq!(changes(&mut learned), ["+1.1.0.1"]);
+    let names: Vec<String> = learned.names(scope(1), v4(1)).map(|known| known.name.to_string()).collect();
+    assert_eq!(names, ["a.io", "b.io"]);
+    learned.expire(Millis(60_000));
+    assert_eq!(changes(&mut learned), [""; 0]);
+    learned.expire(Millis(90_000));
+    assert_eq!(changes(&mut learned), ["-1.1.0.1"]);
+}
+
+#[test]
+fn targets_of_aliases_match_unless_only_questions_do() {
+    let message = wire::message("a.io", &[("a.io", 60, Data::Alias("cdn.net")), ("cdn.net", 60, Data::Address(v4(1)))]);
+    let answer = read(&message, &MessageLimits::default()).unwrap();
+    for (match_names, expected) in [(MatchNames::Chain, 1), (MatchNames::Question, 0)] {
+        let mut learned = learned(Settings { match_names, ..Settings::default() }, &["cdn.net"]);
+        learned.answer(Millis(0), scope(1), &answer).unwrap();
+        assert_eq!(learned.take_changes().len(), expected);
+        set(&mut learned, &["a.io"]);
+        assert_eq!(learned.counts().members, 1);
+    }
+}
+
+#[test]
+fn rebinding_opens_nothing_and_headless_services_open_their_pods() {
+    let nets = || ["10.244.0.0/16", "192.0.2.7/32"].map(|net| net.parse().unwrap());
+    let special = ["127.0.0.1", "169.254.169.254", "10.244.1.1", "::ffff:10.244.1.1", "192.0.2.7", "64:ff9b::c000:207"];
+    let special = special.map(|text| text.parse::<IpAddr>().unwrap());
+    let mut learned = learned(Settings::default(), &["*.a.io", "*.svc.cluster.local"]);
+    learned.set_cluster(Cluster::new(nets(), Some("cluster.local".parse().unwrap())));
+    let outcome = learned.answer(Millis(0), scope(1), &answer("x.a.io", special, 60)).unwrap();
+    let refused = [Refusal::Loopback, Refusal::LinkLocal, Refusal::Cluster].map(|refusal| outcome.refused(refusal));
+    assert_eq!((outcome.added, refused), (0, [1, 1, 3]), "the mapped address is that of a pod");
+    let pod = ["10.244.1.1".parse().unwrap()];
+    learned.answer(Millis(0), scope(1), &answer("db.ns.svc.cluster.local", pod, 60)).unwrap();
+    assert_eq!(changes(&mut learned), ["+10.244.1.1"]);
+
+    // An address that becomes one of the cluster, or a stricter setting, closes it again.
+    learned.answer(Millis(0), scope(1), &answer("x.a.io", [v4(1)], 60)).unwrap();
+    let more = nets().into_iter().chain(["1.1.0.0/16".parse().unwrap()]);
+    learned.set_cluster(Cluster::new(more, Some("cluster.local".parse().unwrap())));
+    assert_eq!(changes(&mut learned), [""; 0], "added and removed");
+    learned.set_settings(Settings { cluster_addresses: ClusterAddresses::Never, ..Settings::default() });
+    assert_eq!(changes(&mut learned), ["-10.244.1.1"]);
+    assert_eq!(learned.counts().names, 0);
+}
+
+#[test]
+fn a_restart_writes_differences_and_keeps_unknown_members_for_a_while() {
+    let mut before = learned(Settings::default(), &["a.io"]);
+    before.answer(Millis(0), scope(1), &answer("a.io", [v4(1), v4(2)], 600)).unwrap();
+    let saved = before.save(Millis(10_000));
+    let member = |number, address| Member { set: "d:1".into(), scope: scope(number), address: v4(address) };
+    // The kernel has one of the two, one that was learned after the save, and one of another scope.
+    let kernel = [member(1, 1), member(1, 3), member(2, 1)];
+    let mut after = learned(Settings::default(), &["a.io"]);
+    let restored = after.restore(Millis(20_000), Some(&saved), &kernel).unwrap();
+    assert_eq!((restored.addresses, restored.dropped), (2, 0));
+    let text: Vec<String> = after
+        .take_changes()
+        .iter()
+        .map(|change| format!("{:?} {} {}", change.action, change.member.scope, change.member.address))
+        .collect();
+    assert_eq!(text, ["Added cali1 1.1.0.2", "Removed cali2 1.1.0.1"]);
+    assert_eq!(after.known(scope(1)).next().unwrap().expires, Millis(600_000));
+    assert_eq!(after.next_expiry(), Some(Millis(140_000)), "the end of the grace time");
+    after.expire(Millis(140_000));
+    assert_eq!(changes(&mut after), ["-1.1.0.3"]);
+}
+
+#[test]
+fn no_lifetime_grows_whatever_the_clock_does() {
+    let mut before = learned(Settings::default(), &["a.io"]);
+    before.answer(Millis(1_000_000), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
+    let saved = before.save(Millis(1_100_000));
+    let years = 10 * 365 * 86_400_000;
+    for (now, left) in [(1_100_000, Some(500)), (1_599_999, Some(0)), (1_600_000, None), (0, Some(500)), (years, None)]
+    {
+        let mut after = learned(Settings::default(), &["a.io"]);
+        after.restore(Millis(now), Some(&saved), &[]).unwrap();
+        let remaining = after.next_expiry().map(|at| at.since(Millis(now)).as_secs());
+        assert_eq!(remaining, left, "at {now}");
+    }
+    // Bounds that are lower now count.
+    let max_ttl = Duration::from_secs(50);
+    let mut after = learned(Settings { max_ttl, ..Settings::default() }, &["a.io"]);
+    after.restore(Millis(1_100_000), Some(&saved), &[]).unwrap();
+    assert_eq!(after.next_expiry(), Some(Millis(1_150_000)));
+}
+
+#[test]
+fn a_scope_with_another_owner_gets_nothing_back() {
+    let mut before = learned(Settings::default(), &["a.io"]);
+    before.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
+    let saved = before.save(Millis(0));
+    let kernel = [Member { set: "d:1".into(), scope: scope(1), address: v4(1) }];
+    let mut after = Learned::new(Settings::default());
+    set(&mut after, &["a.io"]);
+    after.set_scope(scope(1), 2, ["d:1".into()]);
+    let restored = after.restore(Millis(0), Some(&saved), &kernel).unwrap();
+    assert_eq!((restored.addresses, restored.dropped), (0, 1));
+    assert_eq!(changes(&mut after), ["-1.1.0.1"], "at once");
+    // Without a cache nothing is known about the owner, so that the member stays for a while.
+    let mut after = Learned::new(Settings::default());
+    set(&mut after, &["a.io"]);
+    after.set_scope(scope(1), 2, ["d:1".into()]);
+    after.restore(Millis(0), None, &kernel).unwrap();
+    assert_eq!(changes(&mut after), [""; 0]);
+    after.answer(Millis(1), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
+    after.expire(Millis(120_000));
+    assert_eq!(changes(&mut after), [""; 0], "learned meanwhile");
+}
