@@ -86,7 +86,7 @@ tortie_lab::kernel_test! {
     fn policy_names_nodes_whose_packets_come_through_tunnels() {
         let cluster = &mut new(&[0, 0, 0], Encapsulation::Always);
         let others = cluster.others.len();
-        let mut admit = |cluster: &mut OverlayCluster, number: usize| {
+        let admit = |cluster: &mut OverlayCluster, number: usize| {
             cluster.others.truncate(others);
             cluster.others.push(web_for_node(number));
             cluster.apply().unwrap();
