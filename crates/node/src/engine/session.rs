@@ -362,6 +362,7 @@ impl<E: Enforcement> Session<E> {
 
     fn take_from_datastore(&mut self, event: DatastoreEvent) -> Result<(), SessionError> {
         self.turns.times.add_cause(TurnCause::Datastore);
+        self.input.is_uncounted = true;
         match event {
             DatastoreEvent::Updates { updates, noticed } => {
                 if self.hold.is_none() {
@@ -531,7 +532,12 @@ impl<E: Enforcement> Session<E> {
         }
         self.share_state(&pending);
         self.desired.policy_changes.calculated();
-        self.note_ignored();
+        // Turns without news of the datastore are frequent while interfaces change. Held changes
+        // may enter the calculation at any time.
+        if std::mem::take(&mut self.input.is_uncounted) || self.host_changes.is_some() {
+            self.note_ignored();
+            observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);
+        }
         self.metrics.lock().dataplane.message_batches.observe_size(pending.len(), Instant::now());
         for update in pending.drain(..) {
             if let DesiredUpdate::Config(config) = update {
@@ -550,7 +556,6 @@ impl<E: Enforcement> Session<E> {
         for warning in self.desired.host_cut.warnings() {
             tracing::warn!(problem = %warning, "a host endpoint cuts off its host");
         }
-        observe::graph(&self.graph.stats(), &mut self.metrics.lock().calculation);
         Ok(None)
     }
 

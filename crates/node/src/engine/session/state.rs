@@ -45,6 +45,8 @@ pub(super) struct InputState {
     /// may name this node.
     pub(super) closed: bool,
     pub(super) ignored: (usize, Option<String>),
+    /// The datastore has sent something since the ignored objects were counted.
+    pub(super) is_uncounted: bool,
 }
 
 #[derive(Debug, Default)]
