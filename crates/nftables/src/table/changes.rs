@@ -158,15 +158,10 @@ impl Table {
             place.extend((!new.is_empty()).then_some(Command::AddElements { set: name, kind, elements: new }));
         }
         if all {
-            let is_wanted = |name: &str| {
-                self.desired.sets.keys().any(|set| set.as_str() == name)
-                    || self
-                        .desired
-                        .maps
-                        .keys()
-                        .any(|(layer, map)| LayeredName::new(*layer, map.as_str()).as_str() == name)
-            };
-            for (name, set) in observed.sets.iter().filter(|(name, _)| !is_wanted(name)) {
+            let sets = self.desired.sets.keys().map(|name| name.as_str().to_owned());
+            let maps = self.desired.maps.keys().map(|(layer, map)| LayeredName::new(*layer, map.as_str()));
+            let wanted: BTreeSet<String> = sets.chain(maps.map(|name| name.as_str().to_owned())).collect();
+            for (name, set) in observed.sets.iter().filter(|(name, _)| !wanted.contains(*name)) {
                 match set.shape {
                     SetShape::Map(_) | SetShape::OtherMap => parts.delete_map(LayeredName::from_kernel(name)),
                     SetShape::Set(_) | SetShape::Other => {
