@@ -5,6 +5,7 @@ mod checksums;
 mod conntrack;
 mod detect;
 mod limits;
+mod read_ahead;
 mod responder;
 mod sysctl;
 mod threads;
@@ -32,6 +33,7 @@ pub use limits::TimeLimits;
 use crate::exec::{ExecError, Finished, Job, Runner};
 use crate::iptables_legacy;
 use crate::netlink::{Netlink, NetlinkError, Nftables, WireguardNetlink, ethtool};
+use read_ahead::ReadAhead;
 use responder::Responder;
 use sysctl::SysctlTree;
 
@@ -65,6 +67,7 @@ pub struct LinuxKernel {
     /// The same for nftables, with the error of the last query of the generation.
     nftables: Option<Nftables>,
     nftables_failure: Option<String>,
+    read_ahead: ReadAhead,
     /// Started with the first address to answer for.
     responder: Option<Responder>,
     sysctls: SysctlTree,
@@ -85,6 +88,7 @@ impl LinuxKernel {
             wireguard: None,
             nftables: None,
             nftables_failure: None,
+            read_ahead: ReadAhead::default(),
             responder: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
             times: CallTimes::default(),
@@ -107,6 +111,14 @@ impl LinuxKernel {
     #[must_use]
     pub fn with_limits(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Begins to read these nftables tables on one thread each. The first
+    /// [`Netfilter::read_nftables`] of a table uses the result, unless the ruleset has changed
+    /// since.
+    #[must_use]
+    pub fn reading_ahead(self, tables: &[TableId]) -> Self {
+        Self { read_ahead: ReadAhead::begin(tables, self.netlink_timeout), ..self }
     }
 
     /// Adds the duration of a call to the total.
@@ -312,7 +324,12 @@ impl Netfilter for LinuxKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let snapshot = self.with_nftables(|nftables| nftables.read(table)).map_err(kernel_error)?;
+        let ahead = self.timed(|kernel| kernel.read_ahead.take(table));
+        let read = |nftables: &mut Nftables| match ahead {
+            Some((generation, snapshot)) if nftables.generation()? == generation => Ok(snapshot),
+            _ => nftables.read(table),
+        };
+        let snapshot = self.with_nftables(read).map_err(kernel_error)?;
         self.runner.note_progress();
         Ok(snapshot)
     }

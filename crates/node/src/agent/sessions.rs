@@ -136,10 +136,13 @@ impl Sessions {
         let Some(_monitor) = threads::retry_until_started(&inputs.stop, "interface monitor", watch) else {
             return Ok(SessionEnd::Stopped);
         };
-        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner.clone())
+        // The datastore is read at the same time.
+        let kernel = LinuxKernel::new(config.netlink_timeout)
+            .with_runner(runner.clone())
+            .with_sysctls(machine_options.proc_sys.clone())
+            .reading_ahead(&tables);
+        let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner)
             .without_services(machine_options.without_services);
-        let kernel =
-            LinuxKernel::new(config.netlink_timeout).with_runner(runner).with_sysctls(machine_options.proc_sys.clone());
         let start_cutter = || threads::connection_cutter(config, &settings.rules, &metrics, &health);
         let Some(cutter) = threads::retry_until_started(&inputs.stop, "connection cutter", start_cutter) else {
             return Ok(SessionEnd::Stopped);

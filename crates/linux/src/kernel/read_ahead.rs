@@ -1,0 +1,59 @@
+//! Tables of nftables, read while the caller does other work.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tortie_model::with_causes;
+use tortie_nftables::TableId;
+use tortie_nftables::wire::Snapshot;
+
+use crate::netlink::{NetlinkError, Nftables};
+
+/// A table that was read, and the generation of the ruleset at that time.
+pub(super) type Read = (u32, Option<Snapshot>);
+
+/// Threads that read one table each.
+#[derive(Debug, Default)]
+pub(super) struct ReadAhead {
+    threads: Vec<(TableId, JoinHandle<Option<Read>>)>,
+}
+
+impl ReadAhead {
+    /// Starts the threads, in the network namespace of this one. A table without a thread is read
+    /// later.
+    pub(super) fn begin(tables: &[TableId], timeout: Duration) -> Self {
+        let start = |table: &TableId| {
+            let table = *table;
+            let read = move || {
+                read(table, timeout)
+                    .inspect_err(|error| tracing::debug!(%table, error = %with_causes(error), "table not read ahead"))
+                    .ok()
+                    .flatten()
+            };
+            let thread = thread::Builder::new().name("read-ahead".into()).spawn(read);
+            thread
+                .inspect_err(|error| tracing::debug!(%table, %error, "cannot start a thread to read a table ahead"))
+                .ok()
+                .map(|thread| (table, thread))
+        };
+        Self { threads: tables.iter().filter_map(start).collect() }
+    }
+
+    /// Waits for a table, and returns it once; `None` if it was not read, or taken before.
+    pub(super) fn take(&mut self, table: TableId) -> Option<Read> {
+        let at = self.threads.iter().position(|(read, _)| *read == table)?;
+        let (_, thread) = self.threads.swap_remove(at);
+        thread.join().ok().flatten()
+    }
+}
+
+/// Returns a table; `None` if the ruleset changed meanwhile.
+fn read(table: TableId, timeout: Duration) -> Result<Option<Read>, NetlinkError> {
+    let mut nftables = Nftables::open(timeout)?;
+    let generation = nftables.generation()?;
+    let snapshot = nftables.read(table)?;
+    Ok((nftables.generation()? == generation).then_some((generation, snapshot)))
+}
+
+#[cfg(test)]
+mod tests;
