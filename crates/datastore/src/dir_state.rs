@@ -247,13 +247,16 @@ impl DirState {
     /// Restores the last valid versions of each file from its record, before any other content is
     /// set. [`DirState::snapshot`] returns the resulting updates.
     pub fn restore(&mut self, records: &[(PathBuf, Record)]) {
-        for (path, record) in records {
+        // Nearly all records have a text only.
+        for (path, record) in records.iter().filter(|(_, record)| !record.kept.is_empty()) {
             self.stage_documents(path, &record.kept);
         }
         self.take_updates();
         for (path, record) in records {
-            self.stage(path, None, Missing::Gone);
-            self.stage_documents(path, &record.hidden);
+            if !record.kept.is_empty() || !record.hidden.is_empty() {
+                self.stage(path, None, Missing::Gone);
+                self.stage_documents(path, &record.hidden);
+            }
             self.stage_file(path, Some(FileContent::Text(&record.text)));
             self.restore_closed(path, record.closed().clone());
         }
