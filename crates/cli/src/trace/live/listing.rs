@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use tortie_linux::netlink::nftrace::{Chain, Handles, NFPROTO_INET, TraceVerdict};
+use tortie_rules::names::chain;
 
 use super::steps::{ChainEvent, ChainName, RuleName, Step};
 
@@ -164,6 +165,18 @@ impl Rules {
             (ChainEvent::Policy(_), None) => self.policy(&step.chain) == Some("DROP"),
             (ChainEvent::Return, None) => false,
         }
+    }
+
+    /// Reports whether a step is known to deny the packet: it ends the packet, or leads to the
+    /// chain that rejects. Steps in that chain do not count.
+    pub(super) fn denies(&self, step: &Step) -> bool {
+        let rejects = |chain: &str| chain.ends_with(chain::REJECT.as_str());
+        let leads_there = match step.verdict() {
+            Some(TraceVerdict::Goto(target)) => rejects(target),
+            Some(_) => false,
+            None => self.rule(step).and_then(|(_, rule)| rule?.target()).is_some_and(rejects),
+        };
+        !rejects(step.chain.chain()) && (leads_there || self.ends(step))
     }
 }
 

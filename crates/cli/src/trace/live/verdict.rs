@@ -18,7 +18,7 @@ pub(super) enum PacketOutcome {
 
 impl PacketOutcome {
     pub(super) fn of(packet: &Packet, rules: &Rules) -> Self {
-        match (packet.out, packet.steps.iter().rposition(|step| rules.ends(step))) {
+        match (packet.out, packet.steps.iter().rposition(|step| rules.denies(step))) {
             (Some(out), _) => Self::Passed(out),
             (None, Some(step)) => Self::Dropped(step),
             (None, None) => Self::Vanished,
@@ -44,7 +44,7 @@ pub(super) fn decisions(packet: &Packet, rules: &Rules, owners: &Owners) -> Vec<
         // A rule that allows and is the last of its chain has no RETURN: the end of the chain
         // returns.
         let is_last = index + 1 == length && matches!(target, Some("MARK" | "NFLOG"));
-        let decides = rules.ends(step) || target == Some("RETURN") || is_last;
+        let decides = rules.denies(step) || target == Some("RETURN") || is_last;
         let rule = owners.rule(chain, index, length);
         decides.then(|| Decision { direction: chain.direction, owner: chain.owner.clone(), rule })
     };

@@ -23,6 +23,13 @@ const LISTING: &str = "\
 COMMIT
 ";
 
+/// The chain that rejects, and its last rule.
+const REJECTING: &str = "\
+:cali-reject - [0:0]
+[1:60] -A cali-reject -j DROP
+COMMIT
+";
+
 fn rules() -> Rules {
     let listing = Listing::parse(LISTING);
     Rules { legacy: listing.clone(), legacy_before: listing, ..Rules::default() }
@@ -78,6 +85,18 @@ fn a_packet_that_came_out_was_not_dropped() {
     assert_eq!(PacketOutcome::of(&packet(&steps, None), &rules()), PacketOutcome::Dropped(1));
     assert_eq!(PacketOutcome::of(&packet(&steps, Some(Exit::Node)), &rules()), PacketOutcome::Passed(Exit::Node));
     assert_eq!(PacketOutcome::of(&packet(&steps[..1], None), &rules()), PacketOutcome::Vanished);
+}
+
+#[test]
+fn a_rejected_packet_is_denied_by_the_rule_that_leads_to_the_rejecting_chain() {
+    let listing = LISTING.replace("-j DROP", "-g cali-reject").replace("COMMIT\n", REJECTING);
+    let listing = Listing::parse(&listing);
+    let rules = Rules { legacy: listing.clone(), legacy_before: listing, ..Rules::default() };
+    let chain = policy_chain(Direction::Ingress, &policy()).to_string();
+    let packet = packet(&[step("FORWARD", 1), step(&chain, 2), step("cali-reject", 1)], None);
+    assert_eq!(PacketOutcome::of(&packet, &rules), PacketOutcome::Dropped(1));
+    let decided = decisions(&packet, &rules, &owners());
+    assert_eq!(decided.iter().map(describe).collect::<Vec<_>>(), ["NetworkPolicy/shop/db, ingress rule 0"]);
 }
 
 #[test]
