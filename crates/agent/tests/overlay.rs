@@ -102,7 +102,7 @@ tortie_lab::kernel_test! {
         let reached = |cluster: &OverlayCluster, number: usize| {
             let connect = "timeout 1 bash -c '</dev/tcp/WEB/80' 2>/dev/null && echo reached || echo denied";
             // Nothing listens on the node: it refuses the connection at once.
-            let refused = "timeout 1 bash -c '</dev/tcp/NODE/81' 2>/dev/null || test $? != 124 && echo reached || echo denied";
+            let refused = "timeout 1 bash -c '</dev/tcp/NODE/81' 2>&1 | grep -q 'Connection refused' && echo reached || echo denied";
             let web = cluster.lab.namespace(&LabHost::pod("shop", "web2")).unwrap();
             let in_web = |address: String| web.shell(&refused.replace("NODE", &address)).unwrap();
             let answers = [

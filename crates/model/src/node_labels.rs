@@ -1,6 +1,6 @@
 //! Labels by which selectors of rules name nodes.
 
-use tortie_selector::Selector;
+use tortie_selector::{Expr, Selector};
 
 use crate::{Labels, Node};
 
@@ -20,13 +20,26 @@ pub const NODE_LABEL: &str = "pcnode.projectcalico.org/node";
 /// use tortie_selector::Selector;
 ///
 /// let nodes = |text| selects_nodes(&Selector::parse(text).unwrap());
-/// assert!(nodes("pcnode.rack == 'a' && !has(pcnode.gpu)"));
+/// assert!(nodes("pcnode.rack == 'a' && !has(pcnode.gpu)") && nodes("pcnode.rack == 'a' || has(pcnode.gpu)"));
 /// assert!(!nodes("all()") && !nodes("!has(pcnode.gpu)") && !nodes("pcnode.rack == 'a' || app == 'web'"));
 /// ```
 #[must_use]
 pub fn selects_nodes(selector: &Selector) -> bool {
-    let facts = selector.facts();
-    facts.iter().any(|(label, facts)| facts.must_be_present && label.starts_with(NODE_LABEL_PREFIX))
+    needs_node_label(selector.expr())
+}
+
+fn needs_node_label(expr: &Expr) -> bool {
+    match expr {
+        Expr::Has(label)
+        | Expr::Eq(label, _)
+        | Expr::Contains(label, _)
+        | Expr::StartsWith(label, _)
+        | Expr::EndsWith(label, _)
+        | Expr::In(label, _) => label.as_str().starts_with(NODE_LABEL_PREFIX),
+        Expr::And(operands) => operands.iter().any(needs_node_label),
+        Expr::Or(operands) => operands.iter().all(needs_node_label),
+        Expr::All | Expr::Global | Expr::NotEq(..) | Expr::NotIn(..) | Expr::Not(_) => false,
+    }
 }
 
 impl Node {

@@ -15,9 +15,9 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Node, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
-    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update, selects_nodes,
+    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update,
 };
-use tortie_selector::{Selector, unique_id};
+use tortie_selector::{Expr, Selector, unique_id};
 
 use crate::mock::{MemberSet, MockDataplane};
 
@@ -117,7 +117,7 @@ impl World<'_> {
     /// Returns the objects among which a selector picks: nodes, if nothing without a label of a node
     /// matches it.
     fn candidates(&self, selector: &Selector) -> Vec<Item<'_>> {
-        if !selects_nodes(selector) {
+        if matches_without_node_label(selector) {
             return self.items();
         }
         let nodes = self.datastore.values().filter_map(|value| match value {
@@ -390,4 +390,35 @@ impl World<'_> {
         self.expected.ip_sets.insert(id.clone(), set);
         id
     }
+}
+
+/// Tries all values that a selector compares, and one more, for each of its labels that is not one
+/// of nodes.
+fn matches_without_node_label(selector: &Selector) -> bool {
+    let (mut names, mut values) = (BTreeSet::new(), BTreeSet::from([None, Some("neither".to_owned())]));
+    selector.expr().visit(&mut |expr| {
+        names.extend(expr.label().map(|label| label.as_str().to_owned()));
+        match expr {
+            Expr::Eq(_, value)
+            | Expr::NotEq(_, value)
+            | Expr::Contains(_, value)
+            | Expr::StartsWith(_, value)
+            | Expr::EndsWith(_, value) => {
+                values.insert(Some(value.to_string()));
+            }
+            Expr::In(_, all) | Expr::NotIn(_, all) => values.extend(all.iter().map(|value| Some(value.to_owned()))),
+            _ => {}
+        }
+    });
+    names.retain(|name| !name.starts_with("pcnode."));
+    let mut candidates = vec![BTreeMap::<String, String>::new()];
+    for name in names {
+        let with = |labels: &BTreeMap<String, String>, value: &Option<String>| {
+            let mut labels = labels.clone();
+            labels.extend(value.clone().map(|value| (name.clone(), value)));
+            labels
+        };
+        candidates = candidates.iter().flat_map(|labels| values.iter().map(|value| with(labels, value))).collect();
+    }
+    candidates.iter().any(|labels| selector.matches(labels))
 }

@@ -49,6 +49,7 @@ fn selector() -> impl Strategy<Value = Selector> {
         "has(pcnode.a) && b != 'y'",
         "!has(pcnode.a)",
         "has(pcnode.a) || has(b)",
+        "pcnode.a == 'x' || has(pcnode.b)",
     ];
     select(texts).prop_map(|text| Selector::parse(text).unwrap())
 }

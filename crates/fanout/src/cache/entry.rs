@@ -29,8 +29,8 @@ pub struct Entry {
 pub enum RemoteView {
     /// All of it.
     Same,
-    /// All of it, and this text for clients of Typha's protocol: a policy without the rules that
-    /// name nodes, which these clients cannot read ([`tortie_model::Policy::without_nodes`]).
+    /// All of it, and this text for clients of Typha's protocol: a policy or profile without the
+    /// rules that name nodes, which these clients cannot read ([`tortie_model::Policy::without_nodes`]).
     ForTypha(Bytes),
     /// A shorter text: labels, profiles, addresses and named ports of a workload endpoint, but not
     /// its interface and similar fields. Only the difference is stored, since most of the text is
@@ -120,6 +120,12 @@ impl Entry {
             Update::SyncerObject(..) => RemoteView::OtherSyncer,
             Update::Policy(id, Some(policy)) => match policy.without_nodes() {
                 Some(reduced) => RemoteView::ForTypha(v1::encode(&Update::Policy(id.clone(), Some(reduced)))?.into()),
+                None => RemoteView::Same,
+            },
+            Update::ProfileRules(name, Some(rules)) => match rules.without_nodes() {
+                Some(reduced) => {
+                    RemoteView::ForTypha(v1::encode(&Update::ProfileRules(name.clone(), Some(reduced)))?.into())
+                }
                 None => RemoteView::Same,
             },
             Update::WorkloadEndpoint(key, endpoint) => {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use tortie_datastore::{Event, Fallback};
 use tortie_model::{
-    Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
-    WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, IpamBlock, Key, Labels, Policy, PolicyId, PolicyKind, ProfileRules, Rule, RuleAction, SyncStatus, Update,
+    Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_resources::path;
 
@@ -192,6 +192,14 @@ fn clients_of_typha_get_no_rule_that_names_nodes() {
     let mut negated = Rule::new(RuleAction::Allow);
     negated.source.extras.not_selector = Some("has(pcnode.rack)".parse().unwrap());
     assert_eq!(entry(&[&negated]).value_for_typha(), &entry(&[]).value);
+    let profile = |rules: &[&Rule]| {
+        let inbound = rules.iter().copied().cloned().collect();
+        let rules = ProfileRules { inbound, outbound: Arc::default() };
+        Entry::new(&Update::ProfileRules("p".into(), Some(Valid::new(rules).unwrap())), None).unwrap()
+    };
+    let denies_nodes = rule(RuleAction::Deny, "has(pcnode.rack)");
+    let expected = profile(&[&Rule::new(RuleAction::Deny), &plain]).value;
+    assert_eq!(profile(&[&denies_nodes, &negated, &plain]).value_for_typha(), &expected);
     let plain = entry(&[&plain]);
     assert_eq!((plain.value_for_typha(), &plain.remote_view), (&plain.value, &RemoteView::Same));
 }

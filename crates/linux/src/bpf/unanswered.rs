@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_dataplane::ProgramProblem;
 use tortie_model::desired::{DesiredUpdate, TierPolicies};
-use tortie_model::{DenyAction, HostEndpointName, PolicyId, TierDefaultAction, TierName, WorkloadEndpointId};
+use tortie_model::{
+    DenyAction, HostEndpointName, Policy, PolicyId, RuleAction, TierDefaultAction, TierName, WorkloadEndpointId,
+};
 
 /// Objects of the desired state that reject packets; at most one entry for each policy and
 /// endpoint.
@@ -19,7 +21,7 @@ pub(super) struct Unanswered {
 impl Unanswered {
     pub(super) fn on_update(&mut self, update: &DesiredUpdate) {
         match update {
-            DesiredUpdate::Policy(id, policy) if policy.source.deny_action == Some(DenyAction::Reject) => {
+            DesiredUpdate::Policy(id, policy) if is_rejecting(id, &policy.source) => {
                 self.policies.insert(id.clone());
             }
             DesiredUpdate::Policy(id, _) | DesiredUpdate::PolicyRemove(id) => {
@@ -57,6 +59,13 @@ impl Unanswered {
             is_degraded: false,
         })
     }
+}
+
+fn is_rejecting(id: &PolicyId, policy: &Policy) -> bool {
+    let mut rules = policy.inbound.iter().chain(&*policy.outbound);
+    policy.deny_action == Some(DenyAction::Reject)
+        && !id.kind.is_staged()
+        && rules.any(|rule| rule.action == RuleAction::Deny)
 }
 
 fn note<K: Ord + Clone>(all: &mut BTreeMap<K, BTreeSet<TierName>>, key: &K, tiers: BTreeSet<TierName>) {

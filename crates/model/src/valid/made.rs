@@ -26,6 +26,15 @@ impl ProfileRules {
     }
 }
 
+impl ProfileRules {
+    /// The same as [`Policy::without_nodes`].
+    #[must_use]
+    pub fn without_nodes(&self) -> Option<Valid<Self>> {
+        let [inbound, outbound] = rules_without_nodes([&self.inbound, &self.outbound])?;
+        Some(Valid::trusted(Self { inbound, outbound }))
+    }
+}
+
 impl Profile {
     /// Returns a profile without labels.
     #[must_use]
@@ -66,20 +75,19 @@ impl Policy {
     /// other rules deny everything instead.
     #[must_use]
     pub fn without_nodes(&self) -> Option<Valid<Self>> {
-        if !self.inbound.iter().chain(&*self.outbound).any(rule_selects_nodes) {
-            return None;
-        }
-        let rules = |rules: &[Rule]| {
-            let known = rules.iter().filter_map(|rule| match (rule_selects_nodes(rule), rule.action) {
-                (false, _) => Some(rule.clone()),
-                (true, RuleAction::Deny | RuleAction::NextTier) => Some(Rule::new(RuleAction::Deny)),
-                (true, RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => None,
-            });
-            Rule::list(known.collect())
-        };
-        let (inbound, outbound) = (rules(&self.inbound), rules(&self.outbound));
+        let [inbound, outbound] = rules_without_nodes([&self.inbound, &self.outbound])?;
         Some(Valid::trusted(Self { inbound, outbound, ..self.clone() }))
     }
+}
+
+fn rules_without_nodes(lists: [&[Rule]; 2]) -> Option<[Arc<[Rule]>; 2]> {
+    let known = |rule: &Rule| match (rule_selects_nodes(rule), rule.action) {
+        (false, _) => Some(rule.clone()),
+        (true, RuleAction::Deny | RuleAction::NextTier) => Some(Rule::new(RuleAction::Deny)),
+        (true, RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => None,
+    };
+    let needs_change = lists.iter().copied().flatten().any(rule_selects_nodes);
+    needs_change.then(|| lists.map(|rules| Rule::list(rules.iter().filter_map(known).collect())))
 }
 
 /// A negated selector of nodes would match everything else, so it counts as well.

@@ -27,14 +27,11 @@ pub(crate) fn is_labelled_by_users(kind: Kind) -> bool {
 /// on host endpoints.
 pub(crate) fn is_reserved(kind: Kind, label: &str) -> bool {
     let is_of_namespace = matches!(kind, Kind::Pod | Kind::NetworkSet);
-    let is_of_node = label.starts_with(NODE_LABEL_PREFIX);
-    is_of_node
-        || is_inherited(label)
-        || PLATFORM_LABELS.contains(&label)
-        || is_of_namespace && label.starts_with(PLATFORM_PREFIX)
+    is_inherited(label) || PLATFORM_LABELS.contains(&label) || is_of_namespace && label.starts_with(PLATFORM_PREFIX)
 }
 
-/// Returns whether endpoints get this label only from their namespace or service account.
+/// Returns whether this label is never an endpoint's own: it comes from its namespace or service
+/// account, or nodes alone have it.
 pub(crate) fn is_inherited(label: &str) -> bool {
-    label.starts_with(NAMESPACE_PREFIX) || label.starts_with(SERVICE_ACCOUNT_PREFIX)
+    [NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX, NODE_LABEL_PREFIX].iter().any(|prefix| label.starts_with(prefix))
 }

@@ -170,7 +170,11 @@ impl Rules {
     /// Reports whether a step is known to deny the packet: it ends the packet, or leads to the
     /// chain that rejects. Steps in that chain do not count.
     pub(super) fn denies(&self, step: &Step) -> bool {
-        let rejects = |chain: &str| chain.ends_with(chain::REJECT.as_str());
+        let rejects = |name: &str| {
+            // In nftables, the names of chains begin with the layer.
+            let layered = ["filter-", "mangle-", "raw-"].iter().find_map(|layer| name.strip_prefix(layer));
+            layered.unwrap_or(name) == chain::REJECT.as_str()
+        };
         let leads_there = match step.verdict() {
             Some(TraceVerdict::Goto(target)) => rejects(target),
             Some(_) => false,

@@ -101,6 +101,7 @@ fn selectors_that_name_nodes_in_vain_are_told_from_those_that_select_nodes() {
         "pcnode.a == 'x'",
         "has(pcnode.a) && b == 'pcnode.c'",
         "app == 'pcnode.'",
+        "pcnode.a == 'x' || pcnode.b == 'y'",
         "(!has(projectcalico.org/namespace)) && (has(pcnode.a))",
     ] {
         assert!(!misses(text), "{text}");
