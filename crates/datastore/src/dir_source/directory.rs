@@ -180,8 +180,10 @@ impl Directory {
     ) -> bool {
         let mut taken = self.look(disk, &among(&found.files, checked), now);
         let loses = |taken: &SettledFile| !taken.keep && self.state.loses(&taken.path, &taken.reading);
-        if taken.iter().any(loses) && disk.scan().is_ok_and(|other| other.files != found.files) {
-            // A definition that is lost here may appear there: several files are being exchanged.
+        let is_confirmed = || disk.scan().is_ok_and(|other| other.files == found.files);
+        if taken.iter().any(loses) && !is_confirmed() {
+            // A definition that is lost here may appear in another file: several files are being
+            // exchanged, or the directory cannot be listed.
             taken.iter_mut().for_each(|taken| taken.keep = true);
             self.scan_at = Some(now);
         }

@@ -44,6 +44,8 @@ struct World {
     changed: RefCell<Option<BTreeSet<PathBuf>>>,
     /// Number of scans.
     scans: Cell<u32>,
+    /// Whether scans fail.
+    is_unavailable: Cell<bool>,
     /// Whether time stamps are coarse and inode numbers are reused, as on ext4.
     looks_alike: bool,
     directory: RefCell<Directory>,
@@ -64,6 +66,7 @@ impl World {
             by_name: false,
             changed: RefCell::new(Some(BTreeSet::new())),
             scans: Cell::new(0),
+            is_unavailable: Cell::new(false),
             looks_alike: false,
             directory: RefCell::new(Directory::new(Options::default())),
             tiers: RefCell::default(),
@@ -232,6 +235,9 @@ fn is_seen(path: &Path) -> bool {
 impl Disk for World {
     fn scan(&self) -> io::Result<ScanResult> {
         self.scans.set(self.scans.get() + 1);
+        if self.is_unavailable.get() {
+            return Err(io::Error::other("too many open files"));
+        }
         let files = self.files.borrow().iter().map(|(path, file)| (path.clone(), file.stamp())).collect::<Vec<_>>();
         let files = files.into_iter().filter(|(path, _)| is_seen(path)).collect();
         if let Some(then) = self.after_scan.take() {
@@ -515,4 +521,27 @@ fn a_change_that_an_event_names_needs_no_scan() {
     assert_eq!(world.scans.get(), scans);
     world.look_on(AFTER + millis(1));
     assert_eq!((world.tiers().as_str(), world.scans.get()), ("a2", scans + 1));
+}
+
+#[test]
+fn nothing_is_removed_while_a_scan_cannot_confirm_it() {
+    let world = World { by_name: true, ..World::with(true, &text(&[('a', 1), ('b', 2)])) };
+    world.look();
+    // The events of the file that an object moves to are late.
+    world.write("b.yaml", &text(&[('b', 2)]));
+    world.events.take();
+    world.changed.replace(Some(BTreeSet::new()));
+    world.write(".new", &text(&[('a', 1)]));
+    world.rename(".new", FILE);
+    world.is_unavailable.set(true);
+    world.look();
+    assert_eq!(world.tiers(), "a1 b2");
+    assert_eq!(world.directory.borrow().next_look(world.now.get()), Some(Duration::ZERO));
+    let names = Some(BTreeSet::new());
+    assert!(world.directory.borrow_mut().turn(&world, names, world.now.get()).is_err());
+    world.is_unavailable.set(false);
+    for _ in 0..3 {
+        world.look_on(AFTER);
+        assert_eq!(world.tiers(), "a1 b2");
+    }
 }
