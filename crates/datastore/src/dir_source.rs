@@ -164,8 +164,10 @@ impl DirSource {
             .ok()
     }
 
-    /// Returns the path by which a scan finds the file of an event, whose path is absolute.
-    fn as_found(&self, path: PathBuf) -> PathBuf {
+    /// Returns the path by which a scan finds the file of an event, whose path is absolute and may
+    /// contain `.`; see [`watched_path`].
+    fn as_found(&self, path: &Path) -> PathBuf {
+        let path: PathBuf = path.components().collect();
         if self.root.is_absolute() {
             return path;
         }
@@ -338,9 +340,13 @@ impl<'f> Watch<'f> {
             // One pending hint is enough.
             let _ = hint.try_send(());
         };
-        can_start_a_thread()
-            .and_then(|()| notify::recommended_watcher(handler))
-            .and_then(|mut watcher| watcher.watch(&self.source.root, RecursiveMode::Recursive).map(|()| watcher))
+        // The target of a link within the directory has events by its own name. A watcher that
+        // follows the link would send them by either name, and none once the link is removed.
+        let config = notify::Config::default().with_follow_symlinks(self.source.access.follow_links);
+        can_start_a_thread()?;
+        let mut watcher = RecommendedWatcher::new(handler, config)?;
+        watcher.watch(&watched_path(&self.source.root), RecursiveMode::Recursive)?;
+        Ok(watcher)
     }
 
     /// Passes the received events to the directory, and returns the names that may have changed;
@@ -349,8 +355,10 @@ impl<'f> Watch<'f> {
         let asked = self.scan.swap(false, Ordering::AcqRel);
         // Watching begins before reading, so that no change is missed in between.
         let was_watching = self.keep_watching();
-        let Signs { notes, changed, lost } = self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Signs { notes, changed, moved, lost } =
+            self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         let is_scan_due = self.source.next_scan().is_zero();
+        let lost = lost || self.may_unwatch(&moved);
         if lost {
             self.source.directory.clear_events();
         }
@@ -361,7 +369,15 @@ impl<'f> Watch<'f> {
             self.source.directory.note(event, &stamp, at);
         }
         let is_known = was_watching && available && !(lost || self.misses_events || asked || is_scan_due);
-        is_known.then(|| changed.into_iter().map(|path| self.source.as_found(path)).collect())
+        is_known.then(|| changed.iter().map(|path| self.source.as_found(path)).collect())
+    }
+
+    /// Reports whether the watcher may have lost a directory with one of these names. It stops
+    /// watching a directory when a link to it is removed, if it follows links.
+    fn may_unwatch(&self, moved: &BTreeSet<PathBuf>) -> bool {
+        let source = &self.source;
+        let is_link = |path: &PathBuf| source.directory.may_link_to_folder(&source.root, &source.as_found(path));
+        source.access.follow_links && moved.iter().any(is_link)
     }
 
     /// Watches all directories again, because the event of a new one may have been lost, or it
@@ -443,6 +459,12 @@ impl Disk for Files<'_> {
         // A scan may take long on a busy machine.
         stamp.age(self.time, SystemTime::now())
     }
+}
+
+/// Returns the path to watch. A watcher that does not follow links would not watch the directory
+/// itself behind a link, so that the path contains its entry `.` then.
+fn watched_path(root: &Path) -> PathBuf {
+    if root.is_symlink() && root.is_dir() { root.join(".") } else { root.to_path_buf() }
 }
 
 /// Reports whether a thread can be started. The `notify` watcher assumes that its thread starts,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use open::Tree;
@@ -102,6 +102,8 @@ pub(crate) struct ScanResult {
     pub(crate) closed: BTreeMap<PathBuf, String>,
     /// The listed directories.
     folders: BTreeSet<PathBuf>,
+    /// Identities (device and inode) of the listed directories, which may have other names.
+    visited: BTreeSet<(u64, u64)>,
     /// Links, and files with several names: events of other names may concern them.
     aliases: BTreeSet<PathBuf>,
     /// Sum of the sizes of the manifests in bytes.
@@ -157,10 +159,8 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
     } else {
         found.is_checkable = true;
         let mut folders = vec![start.to_path_buf()];
-        // Links may lead in circles.
-        let mut visited = BTreeSet::new();
         while let Some(folder) = folders.pop() {
-            match list(&tree, &folder, &mut visited, &mut folders, &mut found) {
+            match list(&tree, &folder, &mut folders, &mut found) {
                 Ok(()) => drop(found.folders.insert(folder)),
                 Err(error) if folder == start => return Err(naming(error)),
                 // It was removed since it was listed.
@@ -176,6 +176,12 @@ pub(crate) fn scan_from(root: &Path, start: &Path, access: DirAccess) -> io::Res
 }
 
 impl ScanResult {
+    /// Reports whether a name below `root` is, or may have been, that of a link to a directory.
+    /// Hidden names are not listed, so that any of them may.
+    pub(crate) fn may_link_to_folder(&self, root: &Path, path: &Path) -> bool {
+        is_hidden_below(root, path) || self.folders.contains(path) && self.aliases.contains(path)
+    }
+
     /// Moves to `closed` the files that are too large, and those that exceed the directory's limit
     /// together with the files that sort before them.
     fn limit(&mut self, access: DirAccess) {
@@ -212,15 +218,10 @@ impl fmt::Display for Size {
     }
 }
 
-fn list(
-    tree: &Tree<'_>,
-    folder: &Path,
-    visited: &mut BTreeSet<(u64, u64)>,
-    folders: &mut Vec<PathBuf>,
-    found: &mut ScanResult,
-) -> io::Result<()> {
+fn list(tree: &Tree<'_>, folder: &Path, folders: &mut Vec<PathBuf>, found: &mut ScanResult) -> io::Result<()> {
     let metadata = tree.folder(folder)?;
-    if !visited.insert((metadata.dev(), metadata.ino())) {
+    // Links may lead in circles.
+    if !found.visited.insert((metadata.dev(), metadata.ino())) {
         found.is_checkable = false;
         return Ok(());
     }
@@ -292,6 +293,12 @@ impl Entry {
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
+}
+
+/// Reports whether the name of a file or of a directory on its path is hidden, `root` excepted.
+fn is_hidden_below(root: &Path, path: &Path) -> bool {
+    let is_hidden = |part| matches!(part, Component::Normal(name) if is_hidden(name));
+    path.strip_prefix(root).is_ok_and(|below| below.components().any(is_hidden))
 }
 
 fn is_manifest(path: &Path) -> bool {

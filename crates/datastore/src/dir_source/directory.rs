@@ -322,6 +322,11 @@ impl Directory {
         touched
     }
 
+    /// As [`ScanResult::may_link_to_folder`], by the last look.
+    pub(crate) fn may_link_to_folder(&self, root: &Path, path: &Path) -> bool {
+        self.found.may_link_to_folder(root, path)
+    }
+
     /// Returns the time of the last scan; `None` if it failed, or there was none.
     pub(crate) fn scanned(&self) -> Option<Duration> {
         self.scanned

@@ -52,6 +52,8 @@ pub(super) struct Signs {
     pub(super) notes: Vec<(FileEvent, Stamp, Duration)>,
     /// The names of all events.
     pub(super) changed: BTreeSet<PathBuf>,
+    /// The names that were removed, or belong to another file or directory now.
+    pub(super) moved: BTreeSet<PathBuf>,
     /// Events have been lost, so that earlier notes may not be true any more, and other names may
     /// have changed.
     pub(super) lost: bool,
@@ -81,6 +83,9 @@ impl FileEvents {
             return;
         };
         self.signs.changed.extend(event.paths.iter().cloned());
+        if matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))) {
+            self.signs.moved.extend(event.paths.iter().cloned());
+        }
         let Some(path) = event.paths.first() else { return };
         match event.kind {
             EventKind::Create(CreateKind::File | CreateKind::Any) if !names.is_link(path) => {

@@ -31,8 +31,12 @@ struct Watched {
 
 impl Watched {
     fn new(dir: &TempDir) -> Self {
-        let watching = watch(DirSource::new(dir.path(), Options::default()).rescan_every(NEVER)).unwrap();
-        let mut watched = Self { watching, tiers: BTreeMap::new() };
+        Self::within(dir.path(), DirAccess::default())
+    }
+
+    fn within(dir: &Path, access: DirAccess) -> Self {
+        let source = DirSource::new(dir, Options::default()).read_within(access).rescan_every(NEVER);
+        let mut watched = Self { watching: watch(source).unwrap(), tiers: BTreeMap::new() };
         while !matches!(watched.next(), Event::Status(SyncStatus::InSync)) {}
         watched
     }
@@ -137,6 +141,81 @@ fn events_of_any_names_lead_to_the_changed_files() {
     fs::write(at("new/sub/d.yaml"), tier("d", 1)).unwrap();
     fs::remove_dir_all(at("other")).unwrap();
     watched.until(&[("b", 2.0), ("c", 2.0), ("d", 1.0)]);
+}
+
+#[test]
+fn links_to_a_directory_hide_no_event_and_leave_it_watched() {
+    for follow_links in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/a.yaml"), tier("a", 1)).unwrap();
+        // The last name that is watched is the one of events, and the order is arbitrary.
+        let links = [".cur", ".last", "..data", ".x", "visible"];
+        links.iter().for_each(|link| symlink("sub", at(link)).unwrap());
+        let mut watched = Watched::within(dir.path(), DirAccess { follow_links, ..DirAccess::default() });
+        let mut order = 1;
+        let mut edit = || {
+            order += 1;
+            fs::write(at("sub/a.yaml"), tier("a", order)).unwrap();
+            watched.until(&[("a", f64::from(order))]);
+            // The files are not young any more.
+            thread::sleep(INTERVAL);
+        };
+        edit();
+        for link in links.iter().rev() {
+            fs::remove_file(at(link)).unwrap();
+            edit();
+            edit();
+        }
+    }
+}
+
+#[test]
+fn a_link_that_leads_to_another_directory_leaves_the_former_one_watched() {
+    for follow_links in [false, true] {
+        let dir = TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::create_dir(at(".v1")).unwrap();
+        fs::write(at("sub/a.yaml"), tier("a", 1)).unwrap();
+        let links = [".cur", ".last", "..data", ".x"];
+        links.iter().for_each(|link| symlink("sub", at(link)).unwrap());
+        let mut watched = Watched::within(dir.path(), DirAccess { follow_links, ..DirAccess::default() });
+        watched.until(&[("a", 1.0)]);
+        for link in links {
+            symlink(".v1", at(".new")).unwrap();
+            fs::rename(at(".new"), at(link)).unwrap();
+        }
+        thread::sleep(INTERVAL);
+        for order in 2..4 {
+            fs::write(at("sub/a.yaml"), tier("a", order)).unwrap();
+            watched.until(&[("a", f64::from(order))]);
+            thread::sleep(INTERVAL);
+        }
+    }
+}
+
+#[test]
+fn a_directory_behind_a_link_is_watched() {
+    let parent = TempDir::new().unwrap();
+    let (dir, link) = (parent.path().join("dir"), parent.path().join("link"));
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    symlink("dir", &link).unwrap();
+    let mut watched = Watched::within(&link, DirAccess::default());
+    fs::write(dir.join("a.yaml"), tier("a", 1)).unwrap();
+    watched.until(&[("a", 1.0)]);
+    fs::write(dir.join("sub/b.yaml"), tier("b", 1)).unwrap();
+    watched.until(&[("a", 1.0), ("b", 1.0)]);
+    fs::write(dir.join("a.yaml"), "kind: [").unwrap();
+    let problems = loop {
+        let Event::Problems(problems) = watched.next() else { continue };
+        if !problems.is_empty() {
+            break problems;
+        }
+    };
+    let path = link.join("a.yaml").display().to_string();
+    assert!(problems[0].to_string().starts_with(&format!("{path}:")), "{}", problems[0]);
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::open::Tree;
-use super::{DirAccess, Entry, Named, ScanResult, is_hidden};
+use super::{DirAccess, Entry, Named, ScanResult, identity, is_hidden_below};
 
 /// Brings a scan of `root` up to date, given all names that may have changed since. Returns the
 /// checked names; `None`, without any change, if only another scan can tell: a directory is
@@ -25,10 +25,12 @@ pub(crate) fn recheck(
     let mut entries = Vec::with_capacity(names.len());
     let mut total = found.total;
     for path in names {
-        let below = path.strip_prefix(root).ok()?;
-        if below.components().any(|part| matches!(part, Component::Normal(name) if is_hidden(name))) {
+        if !path.starts_with(root) {
+            return None;
+        }
+        if is_hidden_below(root, path) {
             // A hidden file counts by its other names only: links are known, and others are not.
-            if has_other_names(path) {
+            if has_other_names(path) || found.lists_by_another_name(path.parent()?) {
                 return None;
             }
             continue;
@@ -62,6 +64,11 @@ fn has_other_names(path: &Path) -> bool {
 }
 
 impl ScanResult {
+    /// Reports whether a directory is listed, by another name than this one.
+    fn lists_by_another_name(&self, folder: &Path) -> bool {
+        !self.folders.contains(folder) && identity(folder).is_some_and(|identity| self.visited.contains(&identity))
+    }
+
     fn put(&mut self, path: PathBuf, Named { entry, is_alias }: Named) -> PathBuf {
         self.files.remove(&path);
         self.closed.remove(&path);

@@ -15,7 +15,7 @@ const TO: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::To));
 fn handle(events: &mut FileEvents, kind: EventKind, path: &Path) -> Vec<(FileEvent, (u64, u64))> {
     let disk = OnDisk { root: path.parent().unwrap().to_path_buf(), access: DirAccess::default() };
     events.handle_event(&disk, Some(&Event::new(kind).add_path(path.to_path_buf())), Duration::ZERO);
-    let Signs { notes, changed, lost } = events.take();
+    let Signs { notes, changed, lost, .. } = events.take();
     assert!(!lost);
     assert!(changed.contains(path));
     notes.into_iter().map(|(event, stamp, _)| (event, stamp.file())).collect()

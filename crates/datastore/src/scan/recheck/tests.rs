@@ -94,6 +94,19 @@ fn write(path: &Path, size: Option<usize>, root: &Path, names: &mut BTreeSet<Pat
     names.extend(fs::canonicalize(path));
 }
 
+/// Replaces names as a bind mount does, or a watcher that follows links: a directory with several
+/// names has events by one of them, here by a hidden link. A watcher is started again after a
+/// change of the link.
+fn as_by_link(root: &Path, names: BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let link = root.join("..data");
+    let Some(target) = fs::canonicalize(&link).ok().filter(|_| !names.contains(&link)) else { return names };
+    let by_link = |path: PathBuf| match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) if fs::canonicalize(folder).is_ok_and(|folder| folder == target) => link.join(name),
+        _ => path,
+    };
+    names.into_iter().map(by_link).collect()
+}
+
 fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
@@ -135,6 +148,7 @@ proptest! {
         first in prop::collection::vec(operation(), 0..10),
         turns in prop::collection::vec(prop::collection::vec(operation(), 1..4), 1..12),
         access in accesses(),
+        by_link in any::<bool>(),
     ) {
         let parent = TempDir::new().unwrap();
         fs::write(parent.path().join("outside.yaml"), "outside").unwrap();
@@ -148,6 +162,7 @@ proptest! {
         for operations in &turns {
             let mut names = BTreeSet::new();
             operations.iter().for_each(|operation| operation.run(root, &mut names));
+            let names = if by_link { as_by_link(root, names) } else { names };
             let fresh = scan(root, access).unwrap();
             match recheck(root, access, &mut found, &names) {
                 Some(_) => prop_assert_eq!(&found, &fresh),
@@ -195,6 +210,19 @@ fn links_are_checked_with_each_change() {
     Operation::Link("link.yaml", "..data/a.yaml").run(dir.path(), &mut BTreeSet::new());
     assert_eq!(checked(&dir, &[Operation::Swap("..data", "..v2")]).unwrap(), ["link.yaml"]);
     assert_eq!(checked(&dir, &[Operation::Append("..v2/a.yaml")]).unwrap(), ["link.yaml"]);
+}
+
+#[test]
+fn an_event_by_a_hidden_name_of_a_listed_directory_needs_a_scan() {
+    let dir = tree();
+    symlink("sub", dir.path().join(".cur")).unwrap();
+    symlink("..v1", dir.path().join("..data")).unwrap();
+    let mut found = scan(dir.path(), DirAccess::default()).unwrap();
+    for (name, is_checked) in [(".cur/a.yaml", false), ("..data/a.yaml", true), (".a.yaml", true)] {
+        let names = BTreeSet::from([dir.path().join(name)]);
+        let checked = recheck(dir.path(), DirAccess::default(), &mut found, &names);
+        assert_eq!(checked.is_some(), is_checked, "{name}");
+    }
 }
 
 #[test]
