@@ -314,8 +314,9 @@ impl<'f> Watch<'f> {
         }
         let is_known_to_fail = watched.is_some() && watched == there.map(|identity| (identity, false));
         self.misses_events = false;
+        self.end_watching();
         self.watched = there.map(|identity| {
-            let watcher = self.start_watcher();
+            let watcher = self.new_watcher().and_then(|mut watcher| self.watch_with(&mut watcher).map(|()| watcher));
             if let (Err(error), false) = (&watcher, is_known_to_fail) {
                 tracing::warn!(%error, "file events are unavailable; relying on periodic scans");
             }
@@ -324,7 +325,18 @@ impl<'f> Watch<'f> {
         false
     }
 
-    fn start_watcher(&self) -> notify::Result<RecommendedWatcher> {
+    /// Ends the watcher. The kernel counts its watches towards the limit of the user
+    /// (`fs.inotify.max_user_watches`), so that another one might not start beside it.
+    fn end_watching(&mut self) {
+        let watcher = self.watched.as_mut().and_then(|(_, watcher)| watcher.take());
+        if let Some(mut watcher) = watcher {
+            // Dropping it ends its watches some time later. It watches nothing after an error.
+            let _ = watcher.unwatch(&self.source.root);
+        }
+    }
+
+    /// Returns a watcher that watches nothing yet.
+    fn new_watcher(&self) -> notify::Result<RecommendedWatcher> {
         let (hint, file_events, begun) = (self.hint.clone(), Arc::clone(&self.file_events), self.source.begun);
         let disk = OnDisk { root: self.source.root.clone(), access: self.source.access };
         let handler = move |event: notify::Result<notify::Event>| {
@@ -344,9 +356,11 @@ impl<'f> Watch<'f> {
         // follows the link would send them by either name, and none once the link is removed.
         let config = notify::Config::default().with_follow_symlinks(self.source.access.follow_links);
         can_start_a_thread()?;
-        let mut watcher = RecommendedWatcher::new(handler, config)?;
-        watcher.watch(&watched_path(&self.source.root), RecursiveMode::Recursive)?;
-        Ok(watcher)
+        RecommendedWatcher::new(handler, config)
+    }
+
+    fn watch_with(&self, watcher: &mut RecommendedWatcher) -> notify::Result<()> {
+        watcher.watch(&watched_path(&self.source.root), RecursiveMode::Recursive)
     }
 
     /// Passes the received events to the directory, and returns the names that may have changed;
@@ -381,12 +395,13 @@ impl<'f> Watch<'f> {
     }
 
     /// Watches all directories again, because the event of a new one may have been lost, or it
-    /// could not be watched.
+    /// could not be watched; as many as possible, if the limit does not allow all.
     fn watch_all(&mut self) {
-        let watcher = self.start_watcher();
-        self.misses_events = watcher.is_err();
-        if let (Ok(watcher), Some((_, watching))) = (watcher, &mut self.watched) {
-            *watching = Some(watcher);
+        self.end_watching();
+        let mut watcher = self.new_watcher().ok();
+        self.misses_events = watcher.as_mut().is_none_or(|watcher| self.watch_with(watcher).is_err());
+        if let Some((_, watching)) = &mut self.watched {
+            *watching = watcher;
         }
     }
 

@@ -1,4 +1,5 @@
 mod editors;
+mod limits;
 mod replaced;
 
 use std::collections::BTreeMap;
