@@ -369,8 +369,8 @@ impl<'f> Watch<'f> {
         let asked = self.scan.swap(false, Ordering::AcqRel);
         // Watching begins before reading, so that no change is missed in between.
         let was_watching = self.keep_watching();
-        let Signs { notes, changed, moved, lost } =
-            self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let signs = self.file_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Signs { notes, changed, moved, of_folder, lost } = signs;
         let is_scan_due = self.source.next_scan().is_zero();
         let lost = lost || self.may_unwatch(&moved);
         if lost {
@@ -378,6 +378,9 @@ impl<'f> Watch<'f> {
         }
         if lost || self.misses_events && is_scan_due {
             self.watch_all();
+        }
+        if of_folder {
+            self.source.directory.note_folder();
         }
         for (event, stamp, at) in notes {
             self.source.directory.note(event, &stamp, at);

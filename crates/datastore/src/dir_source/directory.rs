@@ -54,6 +54,10 @@ pub(crate) struct Directory {
     scanned: Option<Duration>,
     /// Time of the next scan, because names alone may not tell all changes.
     scan_at: Option<Duration>,
+    /// Time of the scan after the last event of a directory.
+    last_scan_at: Option<Duration>,
+    /// Whether directories have changed since the last look.
+    has_new_folder: bool,
     /// Texts that were taken while some definitions that they lack are kept.
     partial: BTreeMap<PathBuf, String>,
     /// Whether restored definitions have not been sent yet.
@@ -90,6 +94,8 @@ impl Directory {
             found: ScanResult::default(),
             scanned: None,
             scan_at: None,
+            last_scan_at: None,
+            has_new_folder: false,
             partial: BTreeMap::new(),
             is_restored: false,
         }
@@ -108,6 +114,12 @@ impl Directory {
     /// Processes an event; see [`Settling::note`].
     pub(crate) fn note(&mut self, event: FileEvent, stamp: &Stamp, now: Duration) {
         self.settling.note(event, stamp, now);
+    }
+
+    /// Notes an event of a directory, which has no events of its own until it is watched: another
+    /// scan follows [`NEW_DIRECTORY`] after the next look.
+    pub(crate) fn note_folder(&mut self) {
+        self.has_new_folder = true;
     }
 
     /// Discards the states of all writers, because events have been lost.
@@ -152,20 +164,32 @@ impl Directory {
         now: Duration,
     ) -> io::Result<Option<BTreeSet<PathBuf>>> {
         let is_scan_due = self.settling.is_due(now) || self.scan_at.is_some_and(|at| at <= now);
-        let mut may_be_new = false;
+        if std::mem::take(&mut self.has_new_folder) {
+            self.scan_after(now);
+        }
         if let Some(mut names) = names.filter(|_| !is_scan_due) {
-            may_be_new = self.found.is_checkable;
+            let may_be_new = self.found.is_checkable;
             names.extend(self.settling.active_names().cloned());
             if let Some(checked) = disk.recheck(&mut self.found, &names) {
                 return Ok(Some(checked));
+            }
+            if may_be_new {
+                self.scan_after(now);
             }
         }
         self.scanned = None;
         self.found = disk.scan()?;
         self.scanned = Some(now);
-        // A directory that has just appeared has no events until it is watched.
-        self.scan_at = may_be_new.then(|| now + NEW_DIRECTORY);
+        let is_ahead = |at: &Duration| *at > now;
+        self.scan_at = self.scan_at.filter(is_ahead).or(self.last_scan_at.filter(is_ahead));
         Ok(None)
+    }
+
+    /// Requests a scan some time after a directory has changed. An earlier one stays requested, so
+    /// that events without a pause do not postpone it.
+    fn scan_after(&mut self, now: Duration) {
+        self.last_scan_at = Some(now + NEW_DIRECTORY);
+        self.scan_at = self.scan_at.or(self.last_scan_at);
     }
 
     /// Stages the new contents of the checked files; of all files if `checked` is `None`. Returns

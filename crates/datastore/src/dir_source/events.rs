@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ahash::RandomState;
-use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RenameMode};
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RemoveKind, RenameMode};
 use notify::{Event, EventKind};
 
 use super::settling::FileEvent;
@@ -22,6 +22,8 @@ pub(super) trait Names {
     fn stamp(&self, path: &Path) -> Option<Stamp>;
     /// Reports whether the name is that of a link.
     fn is_link(&self, path: &Path) -> bool;
+    /// Reports whether the name is that of a directory, or of a link to one.
+    fn is_folder(&self, path: &Path) -> bool;
     /// Returns the stamps of a file, or of all manifests below a directory.
     fn below(&self, path: &Path) -> Vec<Stamp>;
 }
@@ -41,6 +43,10 @@ impl Names for OnDisk {
         fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
     }
 
+    fn is_folder(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
     fn below(&self, path: &Path) -> Vec<Stamp> {
         scan::scan_from(&self.root, path, self.access).unwrap_or_default().files.into_values().collect()
     }
@@ -54,6 +60,8 @@ pub(super) struct Signs {
     pub(super) changed: BTreeSet<PathBuf>,
     /// The names that were removed, or belong to another file or directory now.
     pub(super) moved: BTreeSet<PathBuf>,
+    /// Whether a directory was created, renamed or removed.
+    pub(super) of_folder: bool,
     /// Events have been lost, so that earlier notes may not be true any more, and other names may
     /// have changed.
     pub(super) lost: bool,
@@ -87,6 +95,11 @@ impl FileEvents {
             self.signs.moved.extend(event.paths.iter().cloned());
         }
         let Some(path) = event.paths.first() else { return };
+        self.signs.of_folder |= match event.kind {
+            EventKind::Create(CreateKind::Folder) | EventKind::Remove(RemoveKind::Folder) => true,
+            EventKind::Modify(ModifyKind::Name(RenameMode::To)) => names.is_folder(path),
+            _ => false,
+        };
         match event.kind {
             EventKind::Create(CreateKind::File | CreateKind::Any) if !names.is_link(path) => {
                 self.names.remove(path);

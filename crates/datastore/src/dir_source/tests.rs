@@ -473,6 +473,27 @@ fn reading_is_no_reason_to_read_again() {
 }
 
 #[test]
+fn a_new_hidden_directory_leads_to_another_scan() {
+    let dir = TempDir::new().unwrap();
+    let (feed, _watching) = channel();
+    let (hint, hints) = sync_channel(1);
+    let source = DirSource::new(dir.path(), Options::default()).rescan_every(NEVER);
+    let mut watch = Watch::new(source, &feed, hint);
+    let mut look = || {
+        let names = watch.changed_names(true);
+        let is_scan = names.is_none();
+        watch.source.look(names).unwrap();
+        (is_scan, watch.source.directory.next_look(watch.source.begun.elapsed()))
+    };
+    assert_eq!(look(), (true, None));
+    fs::create_dir(dir.path().join(".deep")).unwrap();
+    hints.recv_timeout(Duration::from_secs(20)).unwrap();
+    let (is_scan, next) = look();
+    assert!(!is_scan);
+    assert!(next.is_some_and(|next| next <= Duration::from_secs(1)), "{next:?}");
+}
+
+#[test]
 fn a_restart_restores_last_good_versions() {
     let (dir, state) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let at = |name: &str| dir.path().join(name);

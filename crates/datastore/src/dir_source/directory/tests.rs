@@ -545,3 +545,54 @@ fn nothing_is_removed_while_a_scan_cannot_confirm_it() {
         assert_eq!(world.tiers(), "a1 b2");
     }
 }
+
+/// Returns a world of known files, the next event of a directory in which leads to another scan.
+fn known() -> World {
+    let world = World { by_name: true, ..World::with(true, &text(&[('a', 1)])) };
+    world.look();
+    assert_eq!(world.directory.borrow().next_look(world.now.get()), None);
+    world.scans.set(0);
+    world
+}
+
+#[test]
+fn a_scan_follows_a_second_after_the_event_of_a_directory() {
+    for is_scanned in [false, true] {
+        let world = known();
+        world.directory.borrow_mut().note_folder();
+        if is_scanned {
+            // The look is a scan for another reason.
+            world.changed.replace(None);
+        }
+        world.look();
+        assert_eq!(world.scans.get(), u32::from(is_scanned));
+        assert_eq!(world.directory.borrow().next_look(world.now.get()), Some(NEW_DIRECTORY));
+        world.pass(NEW_DIRECTORY / 2);
+        // Another scan in the meantime does not replace it.
+        world.changed.replace(None);
+        world.look();
+        assert_eq!(world.directory.borrow().next_look(world.now.get()), Some(NEW_DIRECTORY / 2));
+        world.pass(NEW_DIRECTORY / 2);
+        world.scans.set(0);
+        world.look();
+        assert_eq!(world.scans.get(), 1);
+        assert_eq!(world.directory.borrow().next_look(world.now.get()), None);
+    }
+}
+
+#[test]
+fn events_of_directories_without_a_pause_do_not_postpone_scans() {
+    let world = known();
+    for _ in 0..20 {
+        world.directory.borrow_mut().note_folder();
+        world.look();
+        world.pass(millis(400));
+    }
+    let scans = world.scans.get();
+    assert!((4..=8).contains(&scans), "{scans} scans in 8 seconds");
+    // The last event has its scan, a second after it.
+    world.look_on(millis(600) - millis(1));
+    let scans = world.scans.get();
+    world.look_on(millis(2));
+    assert_eq!(world.scans.get(), scans + 1);
+}

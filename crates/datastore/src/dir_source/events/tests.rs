@@ -66,3 +66,32 @@ fn names_below_a_renamed_directory_are_removed() {
     handle(&mut all, FROM, &sub);
     assert_eq!(handle(&mut all, CLOSED, &file), []);
 }
+
+#[test]
+fn events_of_directories_are_distinguished_from_those_of_files() {
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at(".sub")).unwrap();
+    fs::write(at("a.yaml"), "a: 1\n").unwrap();
+    std::os::unix::fs::symlink(".sub", at("link")).unwrap();
+    let disk = OnDisk { root: dir.path().to_path_buf(), access: DirAccess::default() };
+    let created = EventKind::Create(CreateKind::Folder);
+    let removed = EventKind::Remove(RemoveKind::Folder);
+    for (kind, name, expected) in [
+        (created, ".sub", true),
+        (removed, "gone", true),
+        (TO, ".sub", true),
+        (TO, "link", true),
+        (TO, "a.yaml", false),
+        (EventKind::Create(CreateKind::File), "a.yaml", false),
+        (EventKind::Remove(RemoveKind::File), "a.yaml", false),
+        (CLOSED, "a.yaml", false),
+    ] {
+        let mut all = FileEvents::default();
+        all.handle_event(&disk, Some(&Event::new(kind).add_path(at(name))), Duration::ZERO);
+        let Signs { of_folder, moved, .. } = all.take();
+        assert_eq!(of_folder, expected, "{kind:?} {name}");
+        let is_moved = kind == TO || matches!(kind, EventKind::Remove(_));
+        assert_eq!(moved.contains(&at(name)), is_moved, "{kind:?} {name}");
+    }
+}

@@ -88,7 +88,7 @@ impl Inotify {
                 }
             }
         }
-        let Signs { notes, changed, lost } = self.events.take();
+        let Signs { notes, changed, lost, .. } = self.events.take();
         if lost {
             directory.clear_events();
         }
@@ -109,6 +109,10 @@ impl Names for World {
     }
 
     fn is_link(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn is_folder(&self, _: &Path) -> bool {
         false
     }
 
