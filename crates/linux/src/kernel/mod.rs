@@ -324,7 +324,8 @@ impl Netfilter for LinuxKernel {
     }
 
     fn read_nftables(&mut self, table: TableId) -> Result<Option<Snapshot>, KernelError> {
-        let ahead = self.timed(|kernel| kernel.read_ahead.take(table));
+        let ahead = self.timed(|kernel| kernel.read_ahead.take(table, &kernel.runner));
+        let ahead = ahead.map_err(|error| KernelError::Failed(Cause::new(error)))?;
         let read = |nftables: &mut Nftables| match ahead {
             Some((generation, snapshot)) if nftables.generation()? == generation => Ok(snapshot),
             _ => nftables.read(table),

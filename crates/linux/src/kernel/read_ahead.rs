@@ -7,10 +7,19 @@ use tortie_model::with_causes;
 use tortie_nftables::TableId;
 use tortie_nftables::wire::Snapshot;
 
+use crate::exec::Runner;
 use crate::netlink::{NetlinkError, Nftables};
+
+/// Interval between reports of progress while a thread is waited for.
+const POLL: Duration = Duration::from_millis(5);
 
 /// A table that was read, and the generation of the ruleset at that time.
 pub(super) type Read = (u32, Option<Snapshot>);
+
+/// This program is ending, which ends the wait for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this program is ending")]
+pub(super) struct Stopping;
 
 /// Threads that read one table each.
 #[derive(Debug, Default)]
@@ -39,11 +48,22 @@ impl ReadAhead {
         Self { threads: tables.iter().filter_map(start).collect() }
     }
 
-    /// Waits for a table, and returns it once; `None` if it was not read, or taken before.
-    pub(super) fn take(&mut self, table: TableId) -> Option<Read> {
-        let at = self.threads.iter().position(|(read, _)| *read == table)?;
+    /// Waits for a table, and returns it once; `None` if it was not read, or taken before. Reports
+    /// progress meanwhile. The thread ends within a bounded time, as the kernel must answer each of
+    /// its requests within the time limit.
+    ///
+    /// # Errors
+    /// If this program is to end.
+    pub(super) fn take(&mut self, table: TableId, runner: &Runner) -> Result<Option<Read>, Stopping> {
+        let Some(at) = self.threads.iter().position(|(read, _)| *read == table) else { return Ok(None) };
         let (_, thread) = self.threads.swap_remove(at);
-        thread.join().ok().flatten()
+        while !thread.is_finished() {
+            runner.note_progress();
+            if runner.stop().wait(POLL) {
+                return Err(Stopping);
+            }
+        }
+        Ok(thread.join().ok().flatten())
     }
 }
 
