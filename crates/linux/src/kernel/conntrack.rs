@@ -14,6 +14,8 @@ use crate::netlink::{Connection, Conntrack, NetlinkError};
 /// Maximum number of matching entries that are held, and deleted together. The kernel's answers
 /// must fit into the receive buffer of the socket.
 const SLICE: usize = 1024;
+/// Number of entries between reports of progress, and checks for a stop.
+const STEP: usize = 1024;
 
 /// Reason for which a walk over the table ended early.
 enum WalkError {
@@ -69,16 +71,20 @@ fn walk(
 ) -> Result<(), WalkError> {
     let mut table = Conntrack::open(timeout)?;
     let mut deletions = Deletions { conntrack: Conntrack::open(timeout)?, slice: Vec::new(), addresses, failures };
+    let mut visited = 0_usize;
     table.visit(family, |connection| {
+        visited = visited.wrapping_add(1);
+        if visited.is_multiple_of(STEP) {
+            runner.note_progress();
+            if runner.stop().is_set() {
+                return Err(WalkError::Stopping);
+            }
+        }
         if owners(&connection).iter().any(|address| addresses.contains(address)) {
             deletions.slice.push(connection);
         }
         if deletions.slice.len() < SLICE {
             return Ok(());
-        }
-        runner.note_progress();
-        if runner.stop().is_set() {
-            return Err(WalkError::Stopping);
         }
         Ok(deletions.run()?)
     })?;

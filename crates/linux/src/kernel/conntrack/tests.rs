@@ -14,7 +14,7 @@ use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
 use tortie_model::with_causes;
 
-use super::{SLICE, flush};
+use super::{SLICE, STEP, flush};
 use crate::exec::Runner;
 use crate::netlink::{Connection, Conntrack, Flow, Tuple};
 use crate::stop::Stop;
@@ -148,6 +148,30 @@ kernel_test! {
             assert_eq!(tracked(&mut conntrack).len(), 0);
         }).unwrap();
         assert_eq!(progress.load(Ordering::Relaxed), 3, "two full slices, and the end");
+    }
+
+    fn a_walk_over_entries_of_other_addresses_reports_progress_and_can_be_stopped() {
+        let count = u16::try_from(5 * STEP / 2).unwrap();
+        let all: Vec<Connection> = (1..=count).map(|n| plain(ip("10.0.0.1"), ip("10.0.0.2"), n)).collect();
+        let progress = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&progress);
+        let stop = Stop::new().unwrap();
+        let runner = Runner::new(stop.clone()).with_progress(move || {
+            noted.fetch_add(1, Ordering::Relaxed);
+        });
+        let flush = || flush(&[ip("10.0.0.3")], TIMEOUT, &runner);
+        Namespace::new().unwrap().run(|| {
+            let mut conntrack = Conntrack::open(TIMEOUT).unwrap();
+            conntrack.insert(&all).unwrap();
+            assert_eq!(flush(), [Ok(())]);
+            assert_eq!(progress.swap(0, Ordering::Relaxed), 3, "two full steps, and the end");
+            stop.set();
+            let outcomes = flush();
+            let Err(KernelError::Failed(cause)) = &outcomes[0] else { panic!("{outcomes:?}") };
+            assert_eq!(with_causes(cause), "this program is ending");
+            assert_eq!(progress.load(Ordering::Relaxed), 1, "the first step");
+            assert_eq!(tracked(&mut conntrack).len(), all.len());
+        }).unwrap();
     }
 
     fn a_stop_ends_the_walk_at_the_next_slice() {
