@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use tortie_dns::{Answer, Learned, MessageLimits, Millis, Scope, Settings, Stream, read};
 use tortie_net::{DomainPattern, IpSetId};
 
@@ -59,6 +59,33 @@ fn hostile(rtype: u8, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Returns the most expensive message known: a chain of 16 aliases, a service with one more name,
+/// and 494 addresses of this, whose owners are 254 pointers each.
+fn chain_with_pointers() -> Vec<u8> {
+    let offset = |at: usize| u16::try_from(at).expect("a short message");
+    let mut bytes = question("a.io", 512);
+    let mut owner = 12;
+    for n in 0..16 {
+        let mut target = Vec::new();
+        name(&format!("n{n}.io"), &mut target);
+        let at = offset(bytes.len() + 12);
+        record(&mut bytes, owner, 5, &target);
+        owner = at;
+    }
+    let mut service = vec![0, 1];
+    name("t.io", &mut service);
+    let target = offset(bytes.len() + 14);
+    record(&mut bytes, owner, 65, &service);
+    let start = offset(bytes.len() + 12);
+    let pointers: Vec<u8> =
+        (0..254u16).flat_map(|n| (0xc000 | if n == 0 { target } else { start + 2 * (n - 1) }).to_be_bytes()).collect();
+    record(&mut bytes, 12, 16, &pointers);
+    for n in 0..494u32 {
+        record(&mut bytes, start + 2 * 252, 1, &(0x0101_0100 + n).to_be_bytes());
+    }
+    bytes
+}
+
 fn reading(c: &mut Criterion) {
     let limits = MessageLimits::default();
     let mut group = c.benchmark_group("read");
@@ -76,8 +103,10 @@ fn reading(c: &mut Criterion) {
                 &[&[0, 1], (0xc000u16 | (34 + 2 * 252)).to_be_bytes().as_slice(), &[0, 4, 0, 4, 1, 2, 3, 4]].concat(),
             ),
         ),
+        ("chain with pointers", chain_with_pointers()),
         ("hints", hostile(65, &[[0, 1, 0, 0, 4, 0, 104].as_slice(), &[1; 104]].concat())),
     ];
+    assert_eq!(read(&hostile[3].1, &limits).expect("an answer").addresses().count(), limits.pairs);
     for (what, message) in hostile {
         group.bench_function(what, |b| b.iter(|| read(black_box(&message), &limits)));
     }
@@ -129,6 +158,55 @@ fn learning(c: &mut Criterion) {
     group.finish();
 }
 
+/// Returns a full scope whose least recently answered names have 1,000 addresses each.
+fn full() -> (Learned, Scope) {
+    let (mut learned, scope) = node(1_000);
+    for n in 0..2_000u32 {
+        let addresses =
+            (0..if n < 8 { 1_000 } else { 1 }).map(|a| (IpAddr::from(Ipv4Addr::from_bits(0x0101_0000 + a)), 60));
+        let answer = Answer::new(format!("host-{n}.example.net").parse().expect("a name"), addresses);
+        learned.answer(Millis(0), scope, &answer);
+    }
+    drop(learned.take_changes());
+    (learned, scope)
+}
+
+/// Answers that cost the most.
+fn hostile_learning(c: &mut Criterion) {
+    let limits = MessageLimits::default();
+    let mut group = c.benchmark_group("hostile");
+    group.sample_size(10);
+    let message = chain_with_pointers();
+    let most = read(&message, &limits).expect("an answer");
+    let learn = |(mut learned, scope): (Learned, Scope), answer: &Answer| {
+        learned.answer(Millis(1), scope, answer);
+        learned
+    };
+    group.bench_function("2,048 new pairs", |b| {
+        b.iter_batched(|| node(1_000), |node| learn(node, &most), BatchSize::PerIteration);
+    });
+    group.bench_function("2,048 new pairs, large names go", |b| {
+        b.iter_batched(full, |full| learn(full, &most), BatchSize::PerIteration);
+    });
+    let one = Answer::new("x.example.net".parse().expect("a name"), [([192, 0, 2, 1].into(), 60)]);
+    group.bench_function("one new name, a large one goes", |b| {
+        b.iter_batched(full, |full| learn(full, &one), BatchSize::PerIteration);
+    });
+    let many = Answer::new(
+        "x.example.net".parse().expect("a name"),
+        (0..1_000).map(|n| (Ipv4Addr::from_bits(n << 8 | 1).into(), 60)),
+    );
+    let all_sets = || {
+        let (mut learned, scope) = node(1_000);
+        learned.set_scope(scope, 1, (0..1_000).map(|set| IpSetId::new(format!("d:{set}"))));
+        (learned, scope)
+    };
+    group.bench_function("40,000 new members in 991 sets", |b| {
+        b.iter_batched(all_sets, |node| learn(node, &many), BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
 /// The cache of a full node.
 fn cache(c: &mut Criterion) {
     let mut learned = Learned::new(Settings::default());
@@ -168,5 +246,5 @@ fn reassembly(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, reading, learning, cache, reassembly);
+criterion_group!(benches, reading, learning, hostile_learning, cache, reassembly);
 criterion_main!(benches);

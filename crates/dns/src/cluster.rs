@@ -22,9 +22,11 @@ pub enum Refusal {
     Multicast,
     /// `255.255.255.255`.
     Broadcast,
-    /// An address of a pool or of a node, for a name that may not have it.
+    /// An address of a pool or of a node, for a name that may not have it, or from a record whose
+    /// owner may not.
     Cluster,
-    /// The answer alone exceeds a limit, or other scopes have taken the limit of the node.
+    /// The answer alone exceeds a limit, would evict more addresses than an answer may, or other
+    /// scopes have taken the limit of the node.
     NoRoom,
 }
 
@@ -62,6 +64,10 @@ const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
 /// Addresses of pools and nodes, and the domain whose names may have them.
 ///
+/// A name has them only from records whose owner is below the domain, too, with all aliases
+/// between: a Service of type `ExternalName` leads from the domain to a name outside, whose owner
+/// could otherwise open any pod or node.
+///
 /// A lookup costs one probe for each prefix length in use, whatever the number of networks.
 ///
 /// ```
@@ -98,8 +104,19 @@ impl Cluster {
         })
     }
 
-    /// Returns the reason for which no name, or not this one, may open an address.
-    pub(crate) fn refusal(&self, name: &DomainName, address: IpAddr, cluster: ClusterAddresses) -> Option<Refusal> {
+    /// Reports whether a name is below the cluster domain.
+    pub(crate) fn owns(&self, name: &DomainName) -> bool {
+        self.domain.as_ref().is_some_and(|domain| name.is_below(domain))
+    }
+
+    pub(crate) fn domain(&self) -> Option<&DomainName> {
+        self.domain.as_ref()
+    }
+
+    /// Returns the reason for which no name may open an address, or not a name that the cluster
+    /// domain does not own together with the owner of the address and all names between
+    /// (`is_inside`).
+    pub(crate) fn refusal(&self, is_inside: bool, address: IpAddr, cluster: ClusterAddresses) -> Option<Refusal> {
         let address = embedded(address);
         if let Some(refusal) = of_any_name(address) {
             return Some(refusal);
@@ -107,7 +124,7 @@ impl Cluster {
         let may_have = match cluster {
             ClusterAddresses::Always => true,
             ClusterAddresses::Never => false,
-            ClusterAddresses::ClusterDomain => self.domain.as_ref().is_some_and(|domain| name.is_below(domain)),
+            ClusterAddresses::ClusterDomain => is_inside,
         };
         (!may_have && self.contains(address)).then_some(Refusal::Cluster)
     }
@@ -154,7 +171,7 @@ mod tests {
     use super::*;
 
     fn refusal(cluster: &Cluster, name: &str, address: &str, setting: ClusterAddresses) -> Option<Refusal> {
-        cluster.refusal(&name.parse().unwrap(), address.parse().unwrap(), setting)
+        cluster.refusal(cluster.owns(&name.parse().unwrap()), address.parse().unwrap(), setting)
     }
 
     #[test]

@@ -33,9 +33,34 @@ pub(crate) struct Context<'c> {
     pub(crate) shared: &'c mut Shared,
 }
 
+impl Context<'_> {
+    /// Returns the reason for which the scope may not learn an address, or not from outside of the
+    /// cluster domain.
+    fn refusal(&self, is_inside: bool, address: IpAddr) -> Option<Refusal> {
+        self.cluster.refusal(is_inside, address, self.settings.cluster_addresses)
+    }
+}
+
+/// An address that a scope learns for a name.
+pub(crate) struct Pair<'n> {
+    pub(crate) name: &'n DomainName,
+    pub(crate) address: IpAddr,
+    pub(crate) expires: Millis,
+    /// The name, the owner of the address, and all names between are below the cluster domain.
+    pub(crate) is_inside: bool,
+}
+
+/// The addresses that an answer may evict on top of one for each of its pairs: so many that the
+/// largest name that the default limits allow can go for one new name.
+const EVICTIONS: usize = 1_000;
+
 /// The effect of an answer, in pairs of a name and an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effect {
+    /// Changes of members.
+    pub(crate) changed: usize,
+    /// Pairs that the answer may still evict.
+    may_evict: usize,
     pub(crate) added: usize,
     pub(crate) renewed: usize,
     pub(crate) matched: usize,
@@ -48,6 +73,11 @@ impl Effect {
         if let Some(count) = self.refused.get_mut(refusal as usize) {
             *count += 1;
         }
+    }
+
+    fn evict(&mut self, pairs: usize) {
+        self.evicted += pairs;
+        self.may_evict = self.may_evict.saturating_sub(pairs);
     }
 }
 
@@ -63,6 +93,8 @@ pub(crate) struct Endpoint {
     /// For each set and address: the number of names in the set that have it, plus one if the
     /// member is kept.
     members: AHashMap<(Slot, Key), u32>,
+    /// The sum of these numbers without kept members.
+    weight: usize,
     /// Members that the kernel had at a restart, and the end of the time for which they remain.
     kept: AHashSet<(Slot, Key)>,
     kept_until: Millis,
@@ -76,70 +108,78 @@ impl Endpoint {
             sets: Vec::new(),
             names: Names::default(),
             members: AHashMap::default(),
+            weight: 0,
             kept: AHashSet::default(),
             kept_until: Millis(0),
         }
     }
 
-    /// Learns addresses of names, each pair once, with their times of expiry.
-    pub(crate) fn learn<'n>(
-        &mut self,
-        context: &mut Context<'_>,
-        pairs: impl Iterator<Item = (&'n DomainName, IpAddr, Millis)>,
-    ) -> Effect {
+    /// Learns addresses of names. A pair that occurs twice is a new one and then a known one.
+    pub(crate) fn learn<'n>(&mut self, context: &mut Context<'_>, pairs: impl Iterator<Item = Pair<'n>>) -> Effect {
         self.names.begin_answer();
-        let (mut effect, mut unknown) = (Effect::default(), Vec::new());
+        let noted = context.shared.changes.noted();
+        let (mut effect, mut unknown) = (Effect { may_evict: EVICTIONS, ..Effect::default() }, Vec::new());
         // Known pairs first, so that new ones do not evict them.
-        for (name, address, expires) in pairs {
-            let cluster = context.settings.cluster_addresses;
-            if let Some(refusal) = context.cluster.refusal(name, address, cluster) {
+        for pair in pairs {
+            effect.may_evict += 1;
+            if let Some(refusal) = context.refusal(pair.is_inside, pair.address) {
                 effect.refuse(refusal);
                 continue;
             }
-            let (known, key) = (self.names.find_name(name), Key::new(address));
+            let known = self.names.find_name(pair.name);
             if let Some(slot) = known {
                 self.names.touch(slot);
             }
-            match known.and_then(|slot| Some((slot, self.names.find(slot, key)?))) {
-                Some((slot, entry)) => {
-                    let (before, after) = self.names.renew(entry, expires);
-                    if before != after {
-                        context.shared.expiries.remove(&(before, context.place, entry));
-                        context.shared.expiries.insert((after, context.place, entry));
-                    }
-                    effect.renewed += 1;
-                    effect.matched += usize::from(!self.names.name(slot).sets.is_empty());
+            match known.and_then(|slot| self.names.find(slot, Key::new(pair.address))) {
+                Some(entry) => {
+                    self.names.renew(entry);
+                    self.extend(context, entry, &pair, &mut effect);
                 }
-                None => unknown.push((name, key, expires)),
+                None => unknown.push(pair),
             }
         }
-        for (name, key, expires) in unknown {
-            self.add(context, (name, key, expires), &mut effect);
+        for pair in unknown {
+            self.add(context, &pair, &mut effect);
         }
+        effect.changed = context.shared.changes.noted().wrapping_sub(noted);
         effect
     }
 
-    /// Adds a pair that is not there, and evicts others where a limit requires it.
-    fn add(&mut self, context: &mut Context<'_>, pair: (&DomainName, Key, Millis), effect: &mut Effect) {
-        let (name, key, expires) = pair;
-        let Some(slot) = self.place_of_name(context, name, effect) else {
+    /// Extends the lifetime of a pair that is there.
+    fn extend(&mut self, context: &mut Context<'_>, entry: Slot, pair: &Pair<'_>, effect: &mut Effect) {
+        let (before, after) = self.names.extend(entry, pair.expires, pair.is_inside);
+        if before != after {
+            context.shared.expiries.remove(&(before, context.place, entry));
+            context.shared.expiries.insert((after, context.place, entry));
+        }
+        effect.renewed += 1;
+        let name = self.names.entry(entry).name;
+        effect.matched += usize::from(!self.names.name(name).sets.is_empty());
+    }
+
+    /// Adds a pair that was not there before the answer, and evicts others where a limit requires
+    /// it.
+    fn add(&mut self, context: &mut Context<'_>, pair: &Pair<'_>, effect: &mut Effect) {
+        let elsewhere = context.shared.expiries.len().saturating_sub(self.names.addresses());
+        if elsewhere >= context.settings.limits.addresses {
+            // Nothing that this scope can evict makes room.
+            return effect.refuse(Refusal::NoRoom);
+        }
+        let Some(slot) = self.place_of_name(context, pair.name, effect) else {
             return effect.refuse(Refusal::NoRoom);
         };
-        while let Some(victim) = self.excess(context, slot) {
-            let Some(victim) = victim else {
-                self.drop_if_empty(slot);
-                return effect.refuse(Refusal::NoRoom);
-            };
-            let of = self.names.entry(victim).name;
-            self.remove(context, victim);
-            if of != slot {
-                self.drop_if_empty(of);
-            }
-            effect.evicted += 1;
+        let key = Key::new(pair.address);
+        if let Some(entry) = self.names.find(slot, key) {
+            return self.extend(context, entry, pair, effect);
         }
-        let entry = self.names.insert(slot, key, expires);
-        context.shared.expiries.insert((expires, context.place, entry));
+        if !self.make_room(context, slot, effect) {
+            self.drop_if_empty(slot);
+            return effect.refuse(Refusal::NoRoom);
+        }
+        let entry = self.names.insert(slot, key, pair.expires, pair.is_inside);
+        context.shared.expiries.insert((pair.expires, context.place, entry));
         let sets = self.names.name(slot).sets.clone();
+        self.weight += sets.len();
         sets.iter().for_each(|set| self.add_member(context, (*set, key)));
         effect.added += 1;
         effect.matched += usize::from(!sets.is_empty());
@@ -150,24 +190,67 @@ impl Endpoint {
         if let Some(slot) = self.names.find_name(name) {
             return Some(slot);
         }
+        let sets = context.sets.matching(name, &self.sets);
+        if sets.len() > context.settings.limits.members_per_scope {
+            return None;
+        }
         while self.names.names() >= context.settings.limits.names_per_scope {
             let victim = self.names.victim_name()?;
-            effect.evicted += self.remove_name(context, victim);
+            self.evict_name(context, victim, effect)?;
         }
-        let sets = context.sets.matching(name, &self.sets);
         Some(self.names.insert_name(name.clone(), sets))
+    }
+
+    /// Evicts a name with its addresses; only some of these, and `None`, if the answer may not
+    /// evict more.
+    fn evict_name(&mut self, context: &mut Context<'_>, name: Slot, effect: &mut Effect) -> Option<()> {
+        let entries: Vec<Slot> = self.names.entries(name).take(effect.may_evict).collect();
+        entries.iter().for_each(|entry| self.remove(context, *entry));
+        effect.evict(entries.len());
+        (self.names.name(name).len() == 0).then(|| self.names.remove_name(name))
+    }
+
+    /// Evicts addresses until the name at `slot` can have one more, and reports whether it can.
+    fn make_room(&mut self, context: &mut Context<'_>, slot: Slot, effect: &mut Effect) -> bool {
+        if self.names.name(slot).sets.len() > context.settings.limits.members_per_scope {
+            return false;
+        }
+        while let Some(victim) = self.excess(context, slot) {
+            let Some(victim) = victim.filter(|_| effect.may_evict > 0) else { return false };
+            let of = self.names.entry(victim).name;
+            self.remove(context, victim);
+            if of != slot {
+                self.drop_if_empty(of);
+            }
+            effect.evict(1);
+        }
+        true
     }
 
     /// Returns the address to evict before the name at `slot` can have one more, `Some(None)` if
     /// there is none, and `None` if there is room.
     fn excess(&self, context: &Context<'_>, slot: Slot) -> Option<Option<Slot>> {
-        let limits = &context.settings.limits;
-        if self.names.name(slot).len() >= limits.addresses_per_name {
+        let (limits, name) = (&context.settings.limits, self.names.name(slot));
+        if name.len() >= limits.addresses_per_name {
             return Some(self.names.oldest_stale(slot));
         }
         let is_full =
             self.names.addresses() >= limits.addresses_per_scope || context.shared.expiries.len() >= limits.addresses;
-        is_full.then(|| self.names.victim())
+        if is_full {
+            return Some(self.names.victim());
+        }
+        let members = name.sets.len();
+        (members > 0 && self.weight + members > limits.members_per_scope).then(|| self.names.victim_matched())
+    }
+
+    /// Removes addresses until the members are within their limit, after a change of sets.
+    pub(crate) fn trim(&mut self, context: &mut Context<'_>) {
+        self.names.begin_answer();
+        while self.weight > context.settings.limits.members_per_scope
+            && let Some(victim) = self.names.victim_matched()
+        {
+            self.forget(context, victim);
+        }
     }
 
     /// Removes an address. Its name stays, even without addresses.
@@ -175,6 +258,7 @@ impl Endpoint {
         let entry = self.names.remove(slot);
         context.shared.expiries.remove(&(entry.expires, context.place, slot));
         let sets = self.names.name(entry.name).sets.clone();
+        self.weight -= sets.len();
         sets.into_iter().for_each(|set| self.remove_member(context, (set, entry.address)));
     }
 
@@ -185,12 +269,11 @@ impl Endpoint {
         self.drop_if_empty(name);
     }
 
-    /// Removes a name with its addresses, and returns the number of these.
-    fn remove_name(&mut self, context: &mut Context<'_>, name: Slot) -> usize {
+    /// Removes a name with its addresses.
+    fn remove_name(&mut self, context: &mut Context<'_>, name: Slot) {
         let entries: Vec<Slot> = self.names.entries(name).collect();
         entries.iter().for_each(|entry| self.remove(context, *entry));
         self.names.remove_name(name);
-        entries.len()
     }
 
     fn drop_if_empty(&mut self, name: Slot) {
@@ -208,17 +291,18 @@ impl Endpoint {
         self.end_kept(context);
     }
 
-    /// Removes the addresses that the cluster has now and that their names may not have.
+    /// Removes the addresses that the cluster has now and that their names may not have, and kept
+    /// members, which have no names, with such addresses.
     pub(crate) fn judge_again(&mut self, context: &mut Context<'_>) {
         let entries: Vec<Slot> = self.names.in_order().flat_map(|name| self.names.entries(name)).collect();
         for slot in entries {
             let entry = self.names.entry(slot);
-            let name = &self.names.name(entry.name).name;
-            let cluster = context.settings.cluster_addresses;
-            if context.cluster.refusal(name, entry.address.address(), cluster).is_some() {
+            let is_inside = entry.is_inside && context.cluster.owns(&self.names.name(entry.name).name);
+            if context.refusal(is_inside, entry.address.address()).is_some() {
                 self.forget(context, slot);
             }
         }
+        self.drop_kept(context, |context, (_, key)| context.refusal(false, key.address()).is_some());
     }
 
     /// Replaces the sets of the scope, and returns those that it had before and has no longer.
@@ -227,11 +311,12 @@ impl Endpoint {
         let added: Vec<Slot> = self.sets.iter().copied().filter(|set| before.binary_search(set).is_err()).collect();
         let removed: Vec<Slot> = before.into_iter().filter(|set| self.sets.binary_search(set).is_err()).collect();
         added.into_iter().chain(removed.iter().copied()).for_each(|set| self.match_again(context, set));
+        self.trim(context);
         removed
     }
 
     /// Brings the members of a set up to date after a change of its patterns or of the scope's
-    /// sets.
+    /// sets. The caller trims them afterwards.
     pub(crate) fn match_again(&mut self, context: &mut Context<'_>, set: Slot) {
         let is_used = self.sets.binary_search(&set).is_ok();
         let names: Vec<Slot> = self.names.in_order().collect();
@@ -245,6 +330,11 @@ impl Endpoint {
                 _ => continue,
             }
             self.names.set_sets(slot, sets);
+            if is_matched {
+                self.weight += self.names.name(slot).len();
+            } else {
+                self.weight -= self.names.name(slot).len();
+            }
             let keys: Vec<Key> = self.names.entries(slot).map(|entry| self.names.entry(entry).address).collect();
             for key in keys {
                 if is_matched {
@@ -255,20 +345,15 @@ impl Endpoint {
             }
         }
         if !is_used || !context.sets.has_patterns(set) {
-            let ended: Vec<(Slot, Key)> = self.kept.iter().copied().filter(|(of, _)| *of == set).collect();
-            for member in ended {
-                self.kept.remove(&member);
-                self.remove_member(context, member);
-            }
-            if self.kept.is_empty() {
-                self.end_kept(context);
-            }
+            self.drop_kept(context, |_, (of, _)| of == set);
         }
     }
 
-    /// Keeps members that the kernel has and that nothing learned explains, until a time.
-    pub(crate) fn keep(&mut self, context: &mut Context<'_>, members: AHashSet<(Slot, Key)>, until: Millis) {
+    /// Keeps members that the kernel has and that nothing learned explains, until a time. Those
+    /// whose addresses a name from outside of the cluster domain may not have are left out.
+    pub(crate) fn keep(&mut self, context: &mut Context<'_>, mut members: AHashSet<(Slot, Key)>, until: Millis) {
         self.end_kept(context);
+        members.retain(|(_, key)| context.refusal(false, key.address()).is_none());
         for member in &members {
             self.add_member(context, *member);
         }
@@ -276,6 +361,23 @@ impl Endpoint {
             context.shared.kept.insert((until, context.place));
         }
         (self.kept, self.kept_until) = (members, until);
+    }
+
+    /// Returns the time for which members are kept, if there are some.
+    pub(crate) fn kept_until(&self) -> Option<Millis> {
+        (!self.kept.is_empty()).then_some(self.kept_until)
+    }
+
+    /// Removes some kept members.
+    fn drop_kept(&mut self, context: &mut Context<'_>, is_gone: impl Fn(&Context<'_>, (Slot, Key)) -> bool) {
+        let gone: Vec<(Slot, Key)> = self.kept.iter().copied().filter(|member| is_gone(context, *member)).collect();
+        for member in gone {
+            self.kept.remove(&member);
+            self.remove_member(context, member);
+        }
+        if self.kept.is_empty() {
+            self.end_kept(context);
+        }
     }
 
     /// Ends the time of kept members.

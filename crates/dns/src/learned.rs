@@ -1,19 +1,22 @@
 //! Names with addresses by scope, and the members of sets that follow from them.
 
+mod restore;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ahash::{AHashMap, AHashSet};
+use ahash::AHashMap;
 use tortie_net::{DomainName, DomainPattern, IpSetId};
 
-use crate::cache::{self, RestoreError, Saved, Writer};
+use crate::cache;
 use crate::cluster::{Cluster, Refusal};
-use crate::endpoint::{Context, Effect, Endpoint, Shared};
+use crate::endpoint::{Context, Effect, Endpoint, Pair, Shared};
 use crate::message::Answer;
 use crate::names::Key;
 use crate::sets::Sets;
 use crate::slab::{Slab, Slot};
-use crate::types::{Action, Change, MatchNames, Member, Millis, Scope, Settings};
+use crate::types::{Change, MatchNames, Member, Millis, Scope, Settings};
+pub use restore::Restored;
 
 /// The addresses that scopes have learned from answers, and the members of their sets.
 ///
@@ -56,9 +59,11 @@ pub struct Outcome {
     pub added: usize,
     /// Pairs that the scope had; their lifetime is extended, unless it was longer.
     pub renewed: usize,
-    /// Pairs among these whose name is in a set of the scope. If there are none, the answer changes
-    /// no member.
+    /// Pairs among these whose name is in a set of the scope.
     pub matched: usize,
+    /// Members that began or ceased to exist. If there are none, the answer changes no member;
+    /// otherwise, it may do so even if no pair matched, since new pairs evict others.
+    pub changed: usize,
     /// Pairs of earlier answers that made room.
     pub evicted: usize,
     refused: [usize; Refusal::ALL.len()],
@@ -83,16 +88,6 @@ pub struct Known<'l> {
     pub expires: Millis,
     /// The sets of the scope that match the name, in no particular order.
     pub sets: Vec<&'l IpSetId>,
-}
-
-/// The result of [`Learned::restore`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Restored {
-    /// Pairs of a name and an address that were restored.
-    pub addresses: usize,
-    /// Pairs that were not: expired, refused, over a limit, or of a scope that is unknown or has
-    /// another owner.
-    pub dropped: usize,
 }
 
 /// Sizes of the learned state.
@@ -125,23 +120,37 @@ impl Learned {
         }
     }
 
-    /// Replaces the settings. Known lifetimes stay; addresses that are refused now are removed.
-    /// Lower limits take effect with the next answers. Cost: all addresses.
+    /// Replaces the settings. Addresses that are refused now are removed; with another epoch,
+    /// everything that was learned is. Cost: all addresses, times log k for another epoch.
+    ///
+    /// Other changes count for the next answers only. Known lifetimes stay, even above a lower
+    /// `max_ttl`, and names that were targets of aliases keep their addresses when
+    /// [`MatchNames::Question`] would no longer give them these: both end with their lifetimes, at
+    /// the latest after the former `max_ttl` and `extra_ttl`. A caller that cannot wait sets another
+    /// epoch. Lower limits evict no more at once than an answer may.
     pub fn set_settings(&mut self, settings: Settings) {
+        if settings.epoch != self.settings.epoch {
+            self.for_each_scope(Endpoint::clear);
+        }
         self.settings = settings;
         self.judge_again();
     }
 
-    /// Replaces the addresses of pools and nodes. Addresses that are refused now are removed. Cost:
-    /// all addresses, unless nothing changes.
+    /// Replaces the addresses of pools and nodes. Addresses that are refused now are removed; if the
+    /// domain changes, so are all addresses of pools and nodes that its names had, until they are
+    /// answered again. Cost: all addresses, unless nothing changes.
     pub fn set_cluster(&mut self, cluster: Cluster) {
         if cluster != self.cluster {
+            if cluster.domain() != self.cluster.domain() {
+                self.for_each_scope(|endpoint, _| endpoint.names.end_inside());
+            }
             self.cluster = cluster;
             self.judge_again();
         }
     }
 
-    /// Replaces the patterns of a set, which count at once for all names that are known.
+    /// Replaces the patterns of a set, which count at once for all names that are known. Where this
+    /// gives a scope more members than its limit, its least recently answered addresses in sets go.
     ///
     /// Cost: the number of patterns, and for each scope with the set n lookups of a name and the
     /// number of its changed members.
@@ -151,6 +160,10 @@ impl Learned {
 
     /// Removes a set with all its members. A scope that uses it has an empty set until patterns
     /// come back. Cost: as for [`Learned::set_domains`].
+    ///
+    /// A removal that a later call takes back before [`Learned::take_changes`] gives no change: a
+    /// caller that makes the set of the kernel anew meanwhile takes the changes between the two
+    /// calls, or writes all of [`Learned::members`].
     pub fn remove_domains(&mut self, set: &IpSetId) {
         self.set_patterns(set, None);
     }
@@ -159,6 +172,11 @@ impl Learned {
     /// as yet. `owner` is a number for the holder of the scope, for example a hash of the endpoint,
     /// its addresses, the index of the interface and the container: another number empties the
     /// scope.
+    ///
+    /// If the caller uses a cache, it writes [`Learned::save`] to disk after this call for a new
+    /// scope or another owner, before it writes members of the scope to the kernel. A scope that a
+    /// cache lacks keeps no member at a restart, and one that the cache has with the former owner
+    /// could otherwise pass the members of one owner on to the other.
     ///
     /// Cost: the number of sets; for each that is new or gone as for [`Learned::set_domains`]; for
     /// a new owner as for [`Learned::remove_scope`].
@@ -181,7 +199,8 @@ impl Learned {
     }
 
     /// Ends the learning of a scope, and removes all its members. Before another workload can use
-    /// the interface, the caller takes these changes and writes them to the kernel. Cost: k log k.
+    /// the interface, and before the scope comes back, the caller takes these changes and writes
+    /// them to the kernel. Cost: k log k.
     pub fn remove_scope(&mut self, scope: Scope) {
         let Some(place) = self.places.remove(&scope) else { return };
         let sets = self.with(place, |endpoint, context| {
@@ -198,22 +217,31 @@ impl Learned {
     /// Where a limit is reached, the least recently answered address goes: of the name, if the
     /// limit is that of a name, otherwise of the least recently answered name of the scope, but one
     /// that no set matches before all others. Addresses of the same answer and of other scopes
-    /// never go; the new address is then refused ([`Refusal::NoRoom`]).
+    /// never go; the new address is then refused ([`Refusal::NoRoom`]). At the limit of members,
+    /// addresses of names in sets go in the same order. An answer evicts at most one address for
+    /// each of its pairs and 1,000 more; further new addresses are refused.
     ///
-    /// Cost: the number of pairs in the answer times log k, and for each new name a lookup of its
-    /// sets; the number of patterns does not count.
+    /// Cost: the number of pairs in the answer and of evicted ones (together at most twice the pairs
+    /// and 1,000) times log k, for each new name a lookup of its sets, and the number of changed
+    /// members: a pair has one in each set of the scope that matches its name, all pairs of a scope
+    /// together at most [`Limits::members_per_scope`](crate::Limits::members_per_scope). The number
+    /// of patterns does not count.
     pub fn answer(&mut self, now: Millis, scope: Scope, answer: &Answer) -> Option<Outcome> {
         let place = *self.places.get(&scope)?;
         let question = answer.question();
         let of_question = self.settings.match_names == MatchNames::Question;
         let effect = self.with(place, |endpoint, context| {
-            let settings = context.settings;
-            let pairs = answer.addresses().filter(|(name, ..)| !of_question || Some(*name) == question);
-            endpoint
-                .learn(context, pairs.map(|(name, address, ttl)| (name, address, now.after(settings.lifetime(ttl)))))
+            let (settings, cluster) = (context.settings, context.cluster);
+            let pairs = answer.statements(|name| cluster.owns(name)).map(|statement| Pair {
+                name: statement.name,
+                address: statement.address,
+                expires: now.after(settings.lifetime(statement.ttl)),
+                is_inside: statement.is_inside,
+            });
+            endpoint.learn(context, pairs.filter(|pair| !of_question || Some(pair.name) == question))
         });
-        let Effect { added, renewed, matched, evicted, refused } = effect;
-        Some(Outcome { added, renewed, matched, evicted, refused })
+        let Effect { added, renewed, matched, changed, evicted, refused, .. } = effect;
+        Some(Outcome { added, renewed, matched, changed, evicted, refused })
     }
 
     /// Removes all addresses whose lifetime has ended. Cost: their number times log k.
@@ -239,6 +267,23 @@ impl Learned {
     #[must_use]
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.shared.changes.take()
+    }
+
+    /// Returns the members of a set in all scopes, in order, with those that a restart has kept and
+    /// with all changes, whether taken or not. Cost: all members of the scopes that use the set.
+    #[must_use]
+    pub fn members(&self, set: &IpSetId) -> Vec<Member> {
+        let number = self.sets.find(set);
+        let places = number.map(|number| self.sets.users(number)).unwrap_or_default();
+        let mut members: Vec<Member> = (places.into_iter())
+            .flat_map(|place| {
+                let endpoint = self.endpoints.at(place);
+                let keys = endpoint.members().filter(move |(of, _)| Some(*of) == number);
+                keys.map(|(_, key)| Member { set: set.clone(), scope: endpoint.scope, address: key.address() })
+            })
+            .collect();
+        members.sort_unstable();
+        members
     }
 
     /// Returns the names for which a scope has learned an address, in order. Cost: n.
@@ -287,125 +332,25 @@ impl Learned {
             && self.shared.changes.is_empty()
     }
 
-    /// Returns the learned state as bytes with a checksum. Cost: all addresses.
-    #[must_use]
-    pub fn save(&self, now: Millis) -> Vec<u8> {
-        let mut places: Vec<(Scope, Slot)> = self.places.iter().map(|(scope, place)| (*scope, *place)).collect();
-        places.sort_unstable();
-        let mut writer = Writer::new(&self.settings.epoch, now, places.len());
-        for (scope, place) in places {
-            let endpoint = self.endpoints.at(place);
-            let names = &endpoint.names;
-            writer.scope(scope, endpoint.owner, names.names());
-            for slot in names.by_answer() {
-                let name = names.name(slot);
-                writer.name(&name.name, name.len());
-                for entry in names.entries(slot) {
-                    let entry = names.entry(entry);
-                    writer.address(entry.address.address(), entry.expires.since(now));
-                }
-            }
-        }
-        writer.finish()
-    }
-
-    /// Restores a saved state after a restart. The caller has set cluster, sets and scopes before,
-    /// and lists the members that the kernel has; the changes that are taken next lead from these
-    /// to the members that should be.
-    ///
-    /// Addresses come back to scopes with the same owner. No lifetime grows: the time that has
-    /// passed since `saved` is deducted; if `now` is earlier, nothing is, but no address outlives
-    /// its remaining lifetime. A member that only the kernel has stays for `Settings::grace`, but
-    /// goes at once if its set or scope is unknown, or if its scope had another owner in the cache.
-    ///
-    /// Cost: the length of `saved` and the number of all members, times log k.
-    ///
-    /// # Errors
-    /// If `saved` cannot be read. The members of the kernel are treated all the same, as if nothing
-    /// had been saved; an absent cache is `None`.
-    pub fn restore(&mut self, now: Millis, saved: Option<&[u8]>, kernel: &[Member]) -> Result<Restored, RestoreError> {
-        let decoded = saved.map(|bytes| cache::decode(bytes, &self.settings.epoch)).transpose();
-        let (mut restored, mut replaced) = (Restored::default(), AHashSet::default());
-        if let Ok(Some(saved)) = &decoded {
-            self.learn_saved(now, saved, &mut restored, &mut replaced);
-        }
-        self.adopt(now, kernel, &replaced);
-        decoded.map(|_| restored)
-    }
-
-    /// Learns the addresses of a cache, and collects the scopes with another owner.
-    fn learn_saved(&mut self, now: Millis, saved: &Saved, restored: &mut Restored, replaced: &mut AHashSet<Slot>) {
-        let (passed, longest) = (now.since(saved.at), self.settings.longest());
-        for scope in &saved.scopes {
-            let all: usize = scope.names.iter().map(|(_, addresses)| addresses.len()).sum();
-            let before = restored.addresses;
-            if let Some(place) = self.places.get(&scope.scope).copied() {
-                if self.endpoints.at(place).owner == scope.owner {
-                    for (name, addresses) in &scope.names {
-                        let remaining = addresses.iter().filter_map(|(address, remaining)| {
-                            let left = remaining.checked_sub(passed).filter(|left| !left.is_zero())?;
-                            Some((name, *address, now.after(left.min(longest))))
-                        });
-                        let effect = self.with(place, |endpoint, context| endpoint.learn(context, remaining));
-                        restored.addresses += effect.added + effect.renewed;
-                    }
-                } else {
-                    replaced.insert(place);
-                }
-            }
-            restored.dropped += all - (restored.addresses - before).min(all);
-        }
-    }
-
-    /// Takes the members of the kernel as given, and notes the changes that lead from them to the
-    /// present ones. Members that only the kernel has are kept for a while, except in scopes with a
-    /// new owner.
-    fn adopt(&mut self, now: Millis, kernel: &[Member], replaced: &AHashSet<Slot>) {
-        let until = now.after(self.settings.grace);
-        let mut kept: AHashMap<Slot, AHashSet<(Slot, Key)>> = AHashMap::default();
-        for member in kernel {
-            let (place, set) = (self.places.get(&member.scope), self.sets.find(&member.set));
-            let (Some(place), Some(set)) = (place.copied(), set) else { continue };
-            let endpoint = self.endpoints.at(place);
-            let member = (set, Key::new(member.address));
-            let is_used = endpoint.sets.binary_search(&set).is_ok() && self.sets.has_patterns(set);
-            if is_used && !endpoint.has_member(member) && !replaced.contains(&place) {
-                kept.entry(place).or_default().insert(member);
-            }
-        }
-        for (place, members) in kept {
-            self.with(place, |endpoint, context| endpoint.keep(context, members, until));
-        }
-        self.shared.changes.clear();
-        let kernel: AHashSet<&Member> = kernel.iter().collect();
-        let mut present = AHashSet::with_capacity(kernel.len());
-        for (_, endpoint) in self.endpoints.iter() {
-            present.extend(endpoint.members().map(|(set, key)| Member {
-                set: self.sets.id(set).clone(),
-                scope: endpoint.scope,
-                address: key.address(),
-            }));
-        }
-        for member in present.iter().filter(|member| !kernel.contains(member)) {
-            self.shared.changes.note(member.clone(), Action::Added);
-        }
-        for member in kernel.into_iter().filter(|member| !present.contains(*member)) {
-            self.shared.changes.note(member.clone(), Action::Removed);
-        }
-    }
-
     fn set_patterns(&mut self, set: &IpSetId, patterns: Option<Arc<[DomainPattern]>>) {
         let Some(number) = self.sets.set_patterns(set, patterns) else { return };
         for place in self.sets.users(number) {
-            self.with(place, |endpoint, context| endpoint.match_again(context, number));
+            self.with(place, |endpoint, context| {
+                endpoint.match_again(context, number);
+                endpoint.trim(context);
+            });
         }
         self.sets.release(number);
     }
 
     fn judge_again(&mut self) {
+        self.for_each_scope(Endpoint::judge_again);
+    }
+
+    fn for_each_scope(&mut self, call: impl Fn(&mut Endpoint, &mut Context<'_>)) {
         let places: Vec<Slot> = self.places.values().copied().collect();
         for place in places {
-            self.with(place, Endpoint::judge_again);
+            self.with(place, &call);
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Entry {
     /// The address of the same name that was answered before this one.
     older: Option<Slot>,
     newer: Option<Slot>,
+    /// All answers with the address came from inside of the cluster domain.
+    pub(crate) is_inside: bool,
 }
 
 /// A name with its addresses as a list, the least recently answered first.
@@ -183,8 +185,8 @@ impl Names {
     }
 
     /// Adds an address that the name lacks, as its most recently answered one.
-    pub(crate) fn insert(&mut self, name: Slot, address: Key, expires: Millis) -> Slot {
-        let slot = self.entries.insert(Entry { address, expires, name, older: None, newer: None });
+    pub(crate) fn insert(&mut self, name: Slot, address: Key, expires: Millis, is_inside: bool) -> Slot {
+        let slot = self.entries.insert(Entry { address, expires, name, older: None, newer: None, is_inside });
         let hash = self.hasher.hash_one((name, address));
         let rehash = |slot: &Slot| {
             let entry = self.entries.at(*slot);
@@ -206,16 +208,26 @@ impl Names {
         entry
     }
 
-    /// Makes an address the most recently answered one of its name, and returns its former and its
-    /// present time of expiry, which is never earlier.
-    pub(crate) fn renew(&mut self, slot: Slot, expires: Millis) -> (Millis, Millis) {
+    /// Makes an address the most recently answered one of its name.
+    pub(crate) fn renew(&mut self, slot: Slot) {
         self.unlink(slot);
+        self.link(slot, self.entries.at(slot).name);
+    }
+
+    /// Extends the lifetime of an address, and returns its former and its present time of expiry,
+    /// which is never earlier.
+    pub(crate) fn extend(&mut self, slot: Slot, expires: Millis, is_inside: bool) -> (Millis, Millis) {
         let entry = self.entries.at_mut(slot);
-        let (name, former) = (entry.name, entry.expires);
+        let former = entry.expires;
         entry.expires = former.max(expires);
-        let present = entry.expires;
-        self.link(slot, name);
-        (former, present)
+        entry.is_inside &= is_inside;
+        (former, entry.expires)
+    }
+
+    /// Notes that no address comes from inside of the cluster domain, since this has changed.
+    pub(crate) fn end_inside(&mut self) {
+        let entries: Vec<Slot> = self.in_order().flat_map(|name| self.entries(name)).collect();
+        entries.into_iter().for_each(|entry| self.entries.at_mut(entry).is_inside = false);
     }
 
     /// Returns the name to evict: the least recently answered one, but one without a set before all
@@ -232,6 +244,15 @@ impl Names {
         match self.victim_name() {
             Some(name) => self.names.at(name).oldest,
             None => self.in_order().find_map(|name| self.oldest_stale(name)),
+        }
+    }
+
+    /// Returns the address to evict as [`Names::victim`] does, but of names with a set only.
+    pub(crate) fn victim_matched(&self) -> Option<Slot> {
+        let mut matched = self.order.range((true, 0, Slot::FIRST)..).map(|(_, stamp, name)| (*stamp, *name));
+        match matched.clone().next().filter(|(stamp, _)| *stamp <= self.before) {
+            Some((_, name)) => self.names.at(name).oldest,
+            None => matched.find_map(|(_, name)| self.oldest_stale(name)),
         }
     }
 

@@ -7,6 +7,9 @@ use std::num::NonZeroU32;
 pub(crate) struct Slot(NonZeroU32);
 
 impl Slot {
+    /// The first place in order.
+    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
+
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }

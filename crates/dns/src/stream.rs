@@ -63,6 +63,10 @@ pub struct Pushed {
     pub messages: Vec<Vec<u8>>,
     /// The reason for which this segment ended the stream; a later segment has none.
     pub ended: Option<StreamEnd>,
+    /// The segment has bytes that came before, as a retransmission has. While the caller holds an
+    /// earlier segment back, it must not let such a one pass: the receiver would take the same bytes
+    /// from it.
+    pub repeats: bool,
 }
 
 impl Stream {
@@ -85,18 +89,20 @@ impl Stream {
     pub fn push(&mut self, seq: u32, bytes: &[u8]) -> Pushed {
         // Sequence numbers wrap; a window is smaller than half of their range (RFC 9293, 3.4).
         let known = self.next.wrapping_sub(seq);
+        let is_ahead = known > i32::MAX.unsigned_abs();
+        let repeats = known > 0 && !is_ahead && !bytes.is_empty();
         if bytes.is_empty() || self.has_ended() {
-            return Pushed::default();
+            return Pushed { repeats, ..Pushed::default() };
         }
-        if known > i32::MAX.unsigned_abs() {
+        if is_ahead {
             self.state = State::Ended;
-            return Pushed { messages: Vec::new(), ended: Some(StreamEnd::Gap) };
+            return Pushed { ended: Some(StreamEnd::Gap), ..Pushed::default() };
         }
         let fresh = usize::try_from(known).ok().and_then(|known| bytes.get(known..)).unwrap_or_default();
         #[expect(clippy::cast_possible_truncation, reason = "sequence numbers count modulo 2³²")]
         let length = fresh.len() as u32;
         self.next = self.next.wrapping_add(length);
-        self.take(fresh)
+        Pushed { repeats, ..self.take(fresh) }
     }
 
     /// Takes the next bytes in order.
@@ -165,14 +171,20 @@ mod tests {
     fn repeated_and_overlapping_segments_count_once_and_the_first_copy_counts() {
         let bytes = framed(&[vec![9; 20]]);
         let mut stream = Stream::new(100);
+        let repeated = Pushed { repeats: true, ..Pushed::default() };
         assert_eq!(stream.push(100, &bytes[..10]), Pushed::default());
-        assert_eq!(stream.push(100, &bytes[..10]), Pushed::default());
-        assert_eq!(stream.push(99, &[1]), Pushed::default(), "a keepalive");
-        assert_eq!(stream.push(95, &[1; 5]), Pushed::default(), "bytes before the first one");
+        assert_eq!(stream.push(100, &bytes[..10]), repeated);
+        assert_eq!(stream.push(109, &bytes[9..10]), repeated, "a keepalive");
+        assert_eq!(stream.push(95, &[1; 5]), repeated, "bytes before the first one");
         let mut altered = bytes.clone();
         altered[5] = 77;
-        assert_eq!(stream.push(100, &altered).messages, [vec![9; 20]]);
-        assert_eq!(stream.push(100, &bytes), Pushed::default());
+        let pushed = stream.push(100, &altered);
+        assert_eq!((pushed.messages, pushed.repeats), (vec![vec![9; 20]], true));
+        assert_eq!(stream.push(100, &bytes), repeated, "the message again, while it may be held");
+        let last = stream.push(122, &framed(&[vec![1; 12]]));
+        assert_eq!((last.messages.len(), last.repeats), (1, false));
+        assert_eq!(stream.push(500, &[1]).ended, Some(StreamEnd::Gap));
+        assert_eq!(stream.push(122, &[1]), repeated, "after the end, too");
     }
 
     #[test]
@@ -186,7 +198,8 @@ mod tests {
 
         let mut stream = Stream::new(0);
         let pushed = stream.push(0, &[framed(&[vec![1; 12]]), vec![0, 11], framed(&[vec![1; 12]])].concat());
-        assert_eq!(pushed, Pushed { messages: vec![vec![1; 12]], ended: Some(StreamEnd::Short(11)) });
+        let ended = Some(StreamEnd::Short(11));
+        assert_eq!(pushed, Pushed { messages: vec![vec![1; 12]], ended, repeats: false });
         assert!(stream.has_ended());
     }
 
@@ -230,6 +243,7 @@ mod tests {
                 let to = (from + length).min(bytes.len());
                 let pushed = stream.push(seq(from), &bytes[from..to]);
                 prop_assert_eq!(pushed.ended, None);
+                prop_assert_eq!(pushed.repeats, from < at && from < to);
                 got.extend(pushed.messages);
                 at = at.max(to);
             }

@@ -85,7 +85,8 @@ pub enum MatchNames {
 /// The treatment of addresses of pools and nodes (`DNSClusterAddresses`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterAddresses {
-    /// Only names below the cluster domain may have them.
+    /// Only names below the cluster domain may have them, from records whose owners are below it,
+    /// too. Aliases that leave the domain open no such address.
     #[default]
     ClusterDomain,
     /// Every name may have them.
@@ -103,13 +104,24 @@ pub struct Limits {
     pub names_per_scope: usize,
     /// Addresses of one scope; 10,000 by default.
     pub addresses_per_scope: usize,
-    /// Addresses of all scopes; 2²⁰ by default.
+    /// Members of one scope, where an address counts once for each name that has it and each set of
+    /// the scope that matches this name; 40,000 by default. Kept members of a restart come on top.
+    pub members_per_scope: usize,
+    /// Addresses of all scopes; 2²⁰ by default. Scopes do not give way to each other: about a
+    /// hundred full scopes reach this limit, and the others learn nothing until addresses of these
+    /// expire. A caller with more scopes sets the limits of a scope accordingly.
     pub addresses: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { addresses_per_name: 1_000, names_per_scope: 2_000, addresses_per_scope: 10_000, addresses: 1 << 20 }
+        Self {
+            addresses_per_name: 1_000,
+            names_per_scope: 2_000,
+            addresses_per_scope: 10_000,
+            members_per_scope: 40_000,
+            addresses: 1 << 20,
+        }
     }
 }
 
@@ -128,11 +140,11 @@ pub struct Settings {
     pub cluster_addresses: ClusterAddresses,
     /// Bounds of the learned state.
     pub limits: Limits,
-    /// Time for which members remain that the kernel has and no cache explains; 120 s by default,
-    /// twice the interval between two saves.
+    /// Time for which members remain after a restart that the kernel has and the cache does not
+    /// name; 120 s by default, twice the interval between two saves.
     pub grace: Duration,
     /// The time base and the operator's epoch (`DNSCacheEpoch`), for example the boot id with the
-    /// epoch; empty by default. A cache with another text is refused.
+    /// epoch; empty by default. A cache with another text is refused, and no member outlives it.
     pub epoch: String,
 }
 

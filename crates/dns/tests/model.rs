@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use naive::Naive;
+use naive::{Naive, Statement};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tortie_dns::{
@@ -19,7 +19,7 @@ use tortie_dns::{
 use tortie_net::{DomainPattern, IpSetId};
 use wire::Data;
 
-const NAMES: [&str; 7] = ["a.x", "b.x", "a.b.x", "c.a.b.x", "x", "c.y", "d.local"];
+const NAMES: [&str; 8] = ["a.x", "b.x", "a.b.x", "c.a.b.x", "x", "c.y", "d.local", "e.local"];
 const PATTERNS: [&str; 7] = ["*.x", "a.x", "*.b.x", "a.*.x", "c.y", "d.local", "*.local"];
 const ADDRESSES: [&str; 9] = [
     "192.0.2.1",
@@ -34,13 +34,26 @@ const ADDRESSES: [&str; 9] = [
 ];
 const SETS: [&str; 3] = ["d:1", "d:2", "d:3"];
 
+/// A service of the last name of a chain, with addresses of its target.
+#[derive(Clone, Debug)]
+struct Service {
+    target: &'static str,
+    hints: Vec<&'static str>,
+    addresses: Vec<(&'static str, u32)>,
+}
+
+/// TTLs of aliases and services in seconds.
+const OF_ALIASES: u32 = 150;
+const OF_SERVICES: u32 = 120;
+
 #[derive(Clone, Debug)]
 enum Op {
-    /// The names of a chain, and addresses of the last one.
+    /// The names of a chain, addresses of the last one, and perhaps a service of it.
     Answer {
         scope: usize,
         names: Vec<&'static str>,
         addresses: Vec<(&'static str, u32)>,
+        service: Option<Service>,
     },
     SetDomains {
         set: usize,
@@ -83,10 +96,18 @@ fn op() -> impl Strategy<Value = Op> {
     let set = || 0..SETS.len();
     let scope = || 0..3usize;
     let names = subsequence(NAMES.to_vec(), 1..4).prop_shuffle();
-    let addresses = prop::collection::vec((select(ADDRESSES.to_vec()), 0u32..200), 0..5);
+    let addresses = || prop::collection::vec((select(ADDRESSES.to_vec()), 0u32..200), 0..5);
+    let hints = prop::collection::vec(select(ADDRESSES.to_vec()), 0..3);
+    let service = (select(NAMES.to_vec()), hints, addresses()).prop_map(|(target, hints, addresses)| Service {
+        target,
+        hints,
+        addresses,
+    });
+    let service = prop::option::weighted(0.3, service);
     let gained = prop::collection::vec((set(), scope(), select(ADDRESSES.to_vec())), 0..4);
     prop_oneof![
-        10 => (scope(), names, addresses).prop_map(|(scope, names, addresses)| Op::Answer { scope, names, addresses }),
+        10 => (scope(), names, addresses(), service)
+            .prop_map(|(scope, names, addresses, service)| Op::Answer { scope, names, addresses, service }),
         3 => (set(), subsequence(PATTERNS.to_vec(), 0..4)).prop_map(|(set, patterns)| Op::SetDomains { set, patterns }),
         1 => set().prop_map(|set| Op::RemoveDomains { set }),
         4 => (scope(), 0..2u64, subsequence(SETS.to_vec(), 0..4))
@@ -115,7 +136,13 @@ fn settings(match_names: MatchNames, cluster: usize, per_name: usize) -> Setting
         extra_ttl: Duration::from_secs(1),
         match_names,
         cluster_addresses: choices[cluster],
-        limits: Limits { addresses_per_name: per_name, names_per_scope: 3, addresses_per_scope: 5, addresses: 8 },
+        limits: Limits {
+            addresses_per_name: per_name,
+            names_per_scope: 3,
+            addresses_per_scope: 5,
+            members_per_scope: 6,
+            addresses: 8,
+        },
         grace: Duration::from_secs(20),
         epoch: "boot".to_owned(),
         ..Settings::default()
@@ -133,13 +160,17 @@ struct Run {
 impl Run {
     fn new(match_names: MatchNames) -> Self {
         let settings = settings(match_names, 0, 3);
-        let learned = Learned::new(settings.clone());
-        Self { learned, naive: Naive::new(settings), kernel: BTreeSet::new(), now: Millis(1_000_000) }
+        let mut learned = Learned::new(settings.clone());
+        let naive = Naive::new(settings);
+        learned.set_cluster(naive.cluster());
+        Self { learned, naive, kernel: BTreeSet::new(), now: Millis(1_000_000) }
     }
 
     fn apply(&mut self, op: Op) {
         match op {
-            Op::Answer { scope: number, names, addresses } => self.answer(scope(number), &names, &addresses),
+            Op::Answer { scope: number, names, addresses, service } => {
+                self.answer(scope(number), &names, &addresses, service.as_ref());
+            }
             Op::SetDomains { set, patterns } => {
                 let patterns: Vec<DomainPattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
                 self.learned.set_domains(&SETS[set].into(), patterns.clone().into());
@@ -187,16 +218,28 @@ impl Run {
         self.compare();
     }
 
-    fn answer(&mut self, scope: Scope, names: &[&'static str], addresses: &[(&'static str, u32)]) {
-        let last = *names.last().unwrap();
-        let aliases = names.windows(2).map(|pair| (pair[0], 150, Data::Alias(pair[1])));
-        let addresses = addresses.iter().map(|(text, ttl)| (last, *ttl, Data::Address(text.parse().unwrap())));
-        let records: Vec<_> = aliases.chain(addresses).collect();
-        let answer = read(&wire::message(names[0], &records), &MessageLimits::default()).unwrap();
+    fn answer(
+        &mut self,
+        scope: Scope,
+        names: &[&'static str],
+        addresses: &[(&'static str, u32)],
+        service: Option<&Service>,
+    ) {
+        let answer = read(&message(names, addresses, service), &MessageLimits::default()).unwrap();
+        let statements = statements(names, addresses, service);
+        let read: Vec<_> = answer.addresses().map(|(name, address, ttl)| (name.clone(), address, ttl)).collect();
+        let expected: Vec<_> = statements.iter().cloned().map(|(name, address, ttl, _)| (name, address, ttl)).collect();
+        assert_eq!(read, expected);
+        let before = self.naive.members();
         let outcome = self.learned.answer(self.now, scope, &answer);
         assert_eq!(outcome.is_some(), self.naive.has_scope(scope));
         if let Some(outcome) = outcome {
-            let expected = self.naive.answer(self.now, scope, &answer);
+            let expected = self.naive.answer(self.now, scope, names[0], &statements);
+            let changed = before.symmetric_difference(&self.naive.members()).count();
+            let and_back = outcome.changed.checked_sub(changed);
+            assert!(and_back.is_some_and(|count| count.is_multiple_of(2)), "a member may come and go");
+            let most = outcome.added + outcome.evicted;
+            assert!(outcome.changed <= SETS.len() * most, "{} members of {most} pairs", outcome.changed);
             let refused = tortie_dns::Refusal::ALL.iter().map(|refusal| outcome.refused(*refusal)).sum::<usize>();
             let counts = [outcome.added, outcome.renewed, outcome.matched, outcome.evicted, refused];
             assert_eq!(counts, expected, "added, renewed, matched, evicted, refused");
@@ -241,6 +284,8 @@ impl Run {
         let counts = self.learned.counts();
         assert_eq!((counts.names, counts.addresses), self.naive.counts());
         assert_eq!(counts.members, self.naive.members().len());
+        let members = SETS.iter().flat_map(|set| self.learned.members(&(*set).into()));
+        assert!(members.eq(self.naive.members()));
         assert_eq!(self.learned.next_expiry(), self.naive.next_expiry());
         for number in 0..3 {
             let known = self.learned.known(scope(number)).map(|known| {
@@ -275,6 +320,64 @@ impl Run {
     }
 }
 
+/// Returns the message of an answer.
+fn message(names: &[&'static str], addresses: &[(&'static str, u32)], service: Option<&Service>) -> Vec<u8> {
+    let last = *names.last().unwrap();
+    let of = |owner, all: &[(&'static str, u32)]| -> Vec<_> {
+        all.iter().map(|(text, ttl)| (owner, *ttl, Data::Address(text.parse().unwrap()))).collect()
+    };
+    let aliases = names.windows(2).map(|pair| (pair[0], OF_ALIASES, Data::Alias(pair[1])));
+    let mut records: Vec<_> = aliases.chain(of(last, addresses)).collect();
+    if let Some(Service { target, hints, addresses }) = service {
+        let hints = hints.iter().map(|text| text.parse().unwrap()).collect();
+        records.push((last, OF_SERVICES, Data::Service(target, hints)));
+        records.extend(of(target, addresses));
+    }
+    wire::message(names[0], &records)
+}
+
+/// The names from the question to an owner with the TTLs of the records that lead to them, an
+/// address of the owner, and its TTL.
+type Source = (Vec<(&'static str, u32)>, &'static str, u32);
+
+/// Returns the pairs that an answer states, in the order of names and addresses: each address
+/// belongs to its owner and to all names before it on the way from the question. Hints belong to
+/// the last name of the chain. Of several statements about a pair, the one with the longest lifetime
+/// counts, and of these the one with the shortest way.
+fn statements(names: &[&'static str], addresses: &[(&'static str, u32)], service: Option<&Service>) -> Vec<Statement> {
+    let chain: Vec<(&str, u32)> = names.iter().map(|name| (*name, OF_ALIASES)).collect();
+    let mut sources: Vec<Source> = addresses.iter().map(|(address, ttl)| (chain.clone(), *address, *ttl)).collect();
+    let mut order = names.to_vec();
+    if let Some(Service { target, hints, addresses }) = service {
+        sources.extend(hints.iter().map(|hint| (chain.clone(), *hint, OF_SERVICES)));
+        let way = match names.iter().position(|name| name == target) {
+            Some(at) => chain[..=at].to_vec(),
+            None => {
+                order.push(target);
+                [chain, vec![(*target, OF_SERVICES)]].concat()
+            }
+        };
+        sources.extend(addresses.iter().map(|(address, ttl)| (way.clone(), *address, *ttl)));
+    }
+    let mut all = Vec::new();
+    for (way, address, ttl) in sources {
+        for (at, (name, _)) in way.iter().enumerate() {
+            let ttl = way[at + 1..].iter().map(|(_, ttl)| *ttl).fold(ttl, u32::min);
+            let is_inside = way[at..].iter().all(|(name, _)| name.ends_with(".local"));
+            let position = order.iter().position(|other| other == name).unwrap();
+            let address: IpAddr = address.parse().unwrap();
+            all.push(((position, address, std::cmp::Reverse(ttl), way.len()), is_inside));
+        }
+    }
+    all.sort_unstable();
+    all.dedup_by_key(|((position, address, ..), _)| (*position, *address));
+    let statement =
+        |((position, address, ttl, _), is_inside): ((usize, IpAddr, std::cmp::Reverse<u32>, usize), bool)| {
+            (order[position].parse().unwrap(), address, ttl.0, is_inside)
+        };
+    all.into_iter().map(statement).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
 
@@ -299,7 +402,8 @@ proptest! {
         let mut run = Run::new(MatchNames::Chain);
         run.apply(Op::SetDomains { set: 0, patterns: vec!["*.x"] });
         run.apply(Op::SetScope { scope: 1, owner: 0, sets: vec!["d:1"] });
-        run.apply(Op::Answer { scope: 1, names: vec!["a.x", "b.x"], addresses: vec![("192.0.2.1", 60), ("2001:db8::1", 60)] });
+        let addresses = vec![("192.0.2.1", 60), ("2001:db8::1", 60)];
+        run.apply(Op::Answer { scope: 1, names: vec!["a.x", "b.x"], addresses, service: None });
         let mut bytes = run.learned.save(run.now);
         let at = at.index(bytes.len());
         bytes[at] ^= value;
@@ -347,8 +451,8 @@ fn an_epoch_of_its_own_and_foreign_bytes_are_told_apart() {
     assert_eq!(restore(&bytes[..bytes.len() - 1]), RestoreError::Torn);
     assert_eq!(restore(&bytes[..10]), RestoreError::Torn);
     let mut newer = bytes.clone();
-    newer["tortie-dns-cache\n".len()] = 2;
-    assert_eq!(restore(&newer), RestoreError::Version(2));
+    newer["tortie-dns-cache\n".len()] = 3;
+    assert_eq!(restore(&newer), RestoreError::Version(3));
     let mut long = vec![0; Learned::MAX_SAVED + 1];
     long[..bytes.len()].copy_from_slice(&bytes);
     assert_eq!(restore(&long), RestoreError::TooLong(Learned::MAX_SAVED + 1));

@@ -38,6 +38,15 @@ fn answer(name: &str, addresses: impl IntoIterator<Item = IpAddr>, ttl: u32) -> 
     Answer::new(name.parse().unwrap(), addresses.into_iter().map(|address| (address, ttl)))
 }
 
+/// Returns the member of set 1 in a scope.
+fn member(number: u32, address: u32) -> Member {
+    Member { set: "d:1".into(), scope: scope(number), address: v4(address) }
+}
+
+fn of(records: &[(&str, u32, Data)]) -> Answer {
+    read(&wire::message(records[0].0, records), &MessageLimits::default()).unwrap()
+}
+
 /// Returns the changes as text: `+1.1.0.1`, or `-` for a removal.
 fn changes(learned: &mut Learned) -> Vec<String> {
     let text = |action| if action == Action::Added { '+' } else { '-' };
@@ -242,7 +251,6 @@ fn a_restart_writes_differences_and_keeps_unknown_members_for_a_while() {
     let mut before = learned(Settings::default(), &["a.io"]);
     before.answer(Millis(0), scope(1), &answer("a.io", [v4(1), v4(2)], 600)).unwrap();
     let saved = before.save(Millis(10_000));
-    let member = |number, address| Member { set: "d:1".into(), scope: scope(number), address: v4(address) };
     // The kernel has one of the two, one that was learned after the save, and one of another scope.
     let kernel = [member(1, 1), member(1, 3), member(2, 1)];
     let mut after = learned(Settings::default(), &["a.io"]);
@@ -269,9 +277,11 @@ fn no_lifetime_grows_whatever_the_clock_does() {
     for (now, left) in [(1_100_000, Some(500)), (1_599_999, Some(0)), (1_600_000, None), (0, Some(500)), (years, None)]
     {
         let mut after = learned(Settings::default(), &["a.io"]);
-        after.restore(Millis(now), Some(&saved), &[]).unwrap();
+        after.restore(Millis(now), Some(&saved), &[member(1, 1)]).unwrap();
         let remaining = after.next_expiry().map(|at| at.since(Millis(now)).as_secs());
         assert_eq!(remaining, left, "at {now}");
+        let expected: &[&str] = if left.is_some() { &[] } else { &["-1.1.0.1"] };
+        assert_eq!(changes(&mut after), expected, "at {now}: an expired member of the kernel goes at once");
     }
     // Bounds that are lower now count.
     let max_ttl = Duration::from_secs(50);
@@ -285,7 +295,7 @@ fn a_scope_with_another_owner_gets_nothing_back() {
     let mut before = learned(Settings::default(), &["a.io"]);
     before.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
     let saved = before.save(Millis(0));
-    let kernel = [Member { set: "d:1".into(), scope: scope(1), address: v4(1) }];
+    let kernel = [member(1, 1)];
     let mut after = Learned::new(Settings::default());
     set(&mut after, &["a.io"]);
     after.set_scope(scope(1), 2, ["d:1".into()]);
@@ -301,4 +311,260 @@ fn a_scope_with_another_owner_gets_nothing_back() {
     after.answer(Millis(1), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
     after.expire(Millis(120_000));
     assert_eq!(changes(&mut after), [""; 0], "learned meanwhile");
+}
+
+#[test]
+fn hints_open_nothing_for_the_target_of_another_owner() {
+    let mut learned = learned(Settings::default(), &["api.github.com"]);
+    let answer =
+        of(&[("x.evil.io", 86_400, Data::Service("api.github.com", vec![v4(6), "2001:db8::6".parse().unwrap()]))]);
+    let outcome = learned.answer(Millis(0), scope(1), &answer).unwrap();
+    assert_eq!((outcome.added, outcome.matched, outcome.changed), (2, 0, 0));
+    assert_eq!(changes(&mut learned), [""; 0]);
+    assert!(learned.known(scope(1)).all(|known| known.name.as_str() == "x.evil.io"));
+    // The names that lead to the owner have the hints.
+    let answer = of(&[
+        ("api.github.com", 60, Data::Alias("lb.github.com")),
+        ("lb.github.com", 60, Data::Service("lb.github.com", vec![v4(7)])),
+    ]);
+    learned.answer(Millis(0), scope(1), &answer).unwrap();
+    assert_eq!(changes(&mut learned), ["+1.1.0.7"]);
+}
+
+#[test]
+fn aliases_out_of_the_cluster_domain_open_no_pod() {
+    let cluster = |nets: &[&str], domain: &str| {
+        Cluster::new(nets.iter().map(|net| net.parse().unwrap()).collect::<Vec<_>>(), Some(domain.parse().unwrap()))
+    };
+    let pods = cluster(&["1.1.0.0/16"], "cluster.local");
+    let service = "x.t.svc.cluster.local";
+    let to = |target| of(&[(service, 60, Data::Alias(target)), (target, 60, Data::Address(v4(9)))]);
+    let start = || learned(Settings::default(), &["*.svc.cluster.local"]);
+    let mut learned = start();
+    learned.set_cluster(pods.clone());
+    let outcome = learned.answer(Millis(0), scope(1), &to("x.evil.io")).unwrap();
+    assert_eq!((outcome.added, outcome.refused(Refusal::Cluster)), (0, 2));
+    // Out and in again.
+    let answer = of(&[
+        (service, 60, Data::Alias("x.evil.io")),
+        ("x.evil.io", 60, Data::Alias("y.t.svc.cluster.local")),
+        ("y.t.svc.cluster.local", 60, Data::Address(v4(9))),
+    ]);
+    let outcome = learned.answer(Millis(0), scope(1), &answer).unwrap();
+    assert_eq!((outcome.added, outcome.refused(Refusal::Cluster)), (1, 2), "the last name alone");
+    learned.expire(Millis(100_000));
+    assert_eq!(changes(&mut learned), [""; 0]);
+    let inside = to("y.t.svc.cluster.local");
+    learned.answer(Millis(100_000), scope(1), &inside).unwrap();
+    assert_eq!(changes(&mut learned), ["+1.1.0.9"]);
+    // Another domain has no knowledge of owners.
+    learned.set_cluster(cluster(&["1.1.0.0/16"], "local"));
+    assert_eq!(changes(&mut learned), ["-1.1.0.9"]);
+
+    // An address that becomes that of a pod later: one answer from outside counts.
+    for answers in [[&to("x.evil.io"), &inside], [&inside, &to("x.evil.io")]] {
+        let mut learned = Learned::new(Settings::default());
+        set(&mut learned, &[service]);
+        learned.set_scope(scope(1), 1, ["d:1".into()]);
+        learned.set_cluster(cluster(&[], "cluster.local"));
+        for answer in answers {
+            learned.answer(Millis(0), scope(1), answer).unwrap();
+        }
+        assert_eq!(changes(&mut learned), ["+1.1.0.9"]);
+        learned.set_cluster(pods.clone());
+        assert_eq!(changes(&mut learned), ["-1.1.0.9"]);
+    }
+    // The same after a restart.
+    for (answer, expected) in [(to("x.evil.io"), &["-1.1.0.9"][..]), (inside, &[][..])] {
+        let mut before = start();
+        before.set_cluster(cluster(&[], "cluster.local"));
+        before.answer(Millis(0), scope(1), &answer).unwrap();
+        let mut after = start();
+        after.set_cluster(cluster(&[], "cluster.local"));
+        after.restore(Millis(0), Some(&before.save(Millis(0))), &[]).unwrap();
+        for learned in [&mut before, &mut after] {
+            assert_eq!(changes(learned), ["+1.1.0.9"]);
+            learned.set_cluster(pods.clone());
+            assert_eq!(changes(learned), expected);
+        }
+    }
+}
+
+#[test]
+fn members_that_a_cache_names_are_not_kept() {
+    let limits = Limits { addresses_per_name: 1, ..Limits::default() };
+    let mut before = learned(Settings::default(), &["a.io"]);
+    before.answer(Millis(0), scope(1), &answer("a.io", [v4(1), v4(2)], 600)).unwrap();
+    let (saved, kernel) = (before.save(Millis(0)), [member(1, 1), member(1, 2), member(1, 3)]);
+    let restart = |settings, cluster: Cluster| {
+        let mut after = learned(settings, &["a.io"]);
+        after.set_cluster(cluster);
+        after.restore(Millis(1_000), Some(&saved), &kernel).unwrap();
+        let taken = changes(&mut after);
+        (after, taken)
+    };
+    let none = Cluster::default;
+    assert_eq!(restart(Settings::default(), none()).1, [""; 0]);
+    let (_, evicted) = restart(Settings { limits, ..Settings::default() }, none());
+    assert_eq!(evicted, ["-1.1.0.2"], "over a lower limit");
+    let pool = || Cluster::new(["1.1.0.2/31".parse().unwrap()], None);
+    assert_eq!(restart(Settings::default(), pool()).1, ["-1.1.0.2", "-1.1.0.3"], "refused, named or not");
+    // A pool that comes later closes kept members, too.
+    let (mut after, _) = restart(Settings::default(), none());
+    after.set_cluster(pool());
+    assert_eq!(changes(&mut after), ["-1.1.0.2", "-1.1.0.3"]);
+    let special = Member { address: "127.0.0.1".parse().unwrap(), ..member(1, 0) };
+    let mut after = learned(Settings::default(), &["a.io"]);
+    after.restore(Millis(0), None, &[special]).unwrap();
+    assert_eq!(changes(&mut after), ["-127.0.0.1"], "no state explains it");
+}
+
+#[test]
+fn a_crash_loop_does_not_extend_the_grace_time() {
+    let kernel = [member(1, 3)];
+    let mut saved = learned(Settings::default(), &["a.io"]).save(Millis(0));
+    for (now, until) in [(0, Some(120_000)), (50_000, Some(120_000)), (119_999, Some(120_000)), (120_000, None)] {
+        let mut after = learned(Settings::default(), &["a.io"]);
+        after.restore(Millis(now), Some(&saved), &kernel).unwrap();
+        assert_eq!(after.next_expiry(), until.map(Millis), "at {now}");
+        assert_eq!(after.counts().members, usize::from(until.is_some()));
+        saved = if until.is_some() { after.save(Millis(now)) } else { saved };
+    }
+}
+
+#[test]
+fn another_epoch_ends_everything() {
+    let epoch = |epoch: &str| Settings { epoch: epoch.to_owned(), ..Settings::default() };
+    let mut before = learned(epoch("one"), &["a.io"]);
+    before.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 600)).unwrap();
+    let mut after = learned(epoch("two"), &["a.io"]);
+    after.restore(Millis(0), Some(&before.save(Millis(0))), &[member(1, 1), member(1, 2)]).unwrap_err();
+    assert_eq!(changes(&mut after), ["-1.1.0.1", "-1.1.0.2"]);
+    assert_eq!(changes(&mut before), ["+1.1.0.1"]);
+    before.set_settings(epoch("one"));
+    assert_eq!(changes(&mut before), [""; 0]);
+    before.set_settings(epoch("two"));
+    assert_eq!((changes(&mut before), before.counts().addresses), (vec!["-1.1.0.1".to_owned()], 0));
+}
+
+#[test]
+fn a_scope_that_the_cache_lacks_keeps_nothing() {
+    let saved = learned(Settings::default(), &["a.io"]).save(Millis(0));
+    let kernel = [member(1, 1), member(2, 1)];
+    let mut after = learned(Settings::default(), &["a.io"]);
+    after.set_scope(scope(2), 1, ["d:1".into()]);
+    after.restore(Millis(0), Some(&saved), &kernel).unwrap();
+    let removed: Vec<_> = after.take_changes().into_iter().map(|change| change.member.scope).collect();
+    assert_eq!(removed, [scope(2)]);
+    // Bytes that cannot be read say nothing about scopes.
+    let mut after = learned(Settings::default(), &["a.io"]);
+    after.set_scope(scope(2), 1, ["d:1".into()]);
+    after.restore(Millis(0), Some(&saved[1..]), &kernel).unwrap_err();
+    assert_eq!(changes(&mut after), [""; 0]);
+}
+
+#[test]
+fn members_are_bounded_however_many_sets_match() {
+    let mut learned = Learned::new(Settings::default());
+    let sets: Vec<tortie_net::IpSetId> = (0..1_000).map(|n| tortie_net::IpSetId::new(format!("d:{n}"))).collect();
+    for set in &sets {
+        learned.set_domains(set, ["*.evil.io".parse().unwrap()].into());
+    }
+    learned.set_scope(scope(1), 1, sets.clone());
+    let outcome = learned.answer(Millis(0), scope(1), &answer("x.evil.io", (0..1_000).map(v4), 60)).unwrap();
+    assert_eq!((outcome.added, outcome.changed, outcome.refused(Refusal::NoRoom)), (40, 40_000, 960));
+    let outcome = learned.answer(Millis(1), scope(1), &answer("y.evil.io", [v4(0), v4(2_000)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted), (2, 2));
+    assert_eq!(learned.counts().members, 40_000);
+    // Sets that come later trim what is known.
+    let mut learned = Learned::new(Settings::default());
+    for set in &sets {
+        learned.set_domains(set, ["*.evil.io".parse().unwrap()].into());
+    }
+    learned.set_scope(scope(1), 1, []);
+    learned.answer(Millis(0), scope(1), &answer("x.evil.io", (0..1_000).map(v4), 60)).unwrap();
+    learned.set_scope(scope(1), 1, sets.clone());
+    assert_eq!((learned.counts().addresses, learned.counts().members), (40, 40_000));
+    assert_eq!(learned.take_changes().len(), 40_000);
+    // A name in more sets than the limit is not learned, and evicts nothing.
+    let limits = Limits { members_per_scope: 999, ..Limits::default() };
+    learned.set_settings(Settings { limits, ..Settings::default() });
+    let outcome = learned.answer(Millis(1), scope(1), &answer("z.evil.io", [v4(1)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 0, 1));
+}
+
+#[test]
+fn an_answer_evicts_a_bounded_number_of_addresses() {
+    let mut learned = learned(Settings::default(), &["*.io"]);
+    for n in 0..8 {
+        learned.answer(Millis(0), scope(1), &answer(&format!("big{n}.io"), (0..1_000).map(v4), 3_600)).unwrap();
+    }
+    for n in 8..2_000 {
+        learned.answer(Millis(0), scope(1), &answer(&format!("n{n}.io"), [v4(n)], 3_600)).unwrap();
+    }
+    assert_eq!((learned.counts().names, learned.counts().addresses), (2_000, 9_992));
+    let names: Vec<&str> = (0..17).map(|n| &*format!("c{n}.io").leak()).collect();
+    let aliases = names.windows(2).map(|pair| (pair[0], 60, Data::Alias(pair[1])));
+    let chain: Vec<_> = aliases.chain([(names[16], 60, Data::Address(v4(1)))]).collect();
+    let outcome = learned.answer(Millis(1), scope(1), &of(&chain)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (1, 1_017, 16));
+    // Each answer goes on, so that names have room in the end.
+    let again = (0..8).map(|_| learned.answer(Millis(1), scope(1), &of(&chain)).unwrap());
+    let again: Vec<_> = again.inspect(|outcome| assert!(outcome.evicted <= 1_017)).collect();
+    assert_eq!(again.last().map(|outcome| (outcome.renewed, outcome.evicted)), Some((17, 0)));
+}
+
+#[test]
+fn lower_limits_wipe_no_scope() {
+    let mut learned = learned(Settings::default(), &["a.io"]);
+    learned.set_scope(scope(2), 1, ["d:1".into()]);
+    for number in [1, 2] {
+        learned.answer(Millis(0), scope(number), &answer("a.io", (0..10).map(v4), 60)).unwrap();
+    }
+    let limits = Limits { addresses: 10, ..Limits::default() };
+    learned.set_settings(Settings { limits, ..Settings::default() });
+    let outcome = learned.answer(Millis(1), scope(1), &answer("b.io", [v4(9)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 0, 1));
+    assert_eq!(learned.counts().addresses, 20);
+}
+
+#[test]
+fn lower_limits_evict_no_more_than_an_answer_may() {
+    let mut learned = learned(Settings::default(), &["*.io"]);
+    for n in 0..5 {
+        learned.answer(Millis(0), scope(1), &answer(&format!("n{n}.io"), (0..1_000).map(v4), 60)).unwrap();
+    }
+    let limits = Limits { addresses_per_scope: 10, ..Limits::default() };
+    learned.set_settings(Settings { limits, ..Settings::default() });
+    for left in [3_999, 2_998, 1_997, 996] {
+        let outcome = learned.answer(Millis(1), scope(1), &answer("a.io", [v4(1)], 60)).unwrap();
+        assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 1_001, 1));
+        assert_eq!(learned.counts().addresses, left);
+    }
+    let outcome = learned.answer(Millis(1), scope(1), &answer("a.io", [v4(1)], 60)).unwrap();
+    assert_eq!((outcome.added, learned.counts().addresses), (1, 10));
+}
+
+#[test]
+fn an_answer_without_a_match_tells_that_it_changes_members() {
+    let limits = Limits { names_per_scope: 1, ..Limits::default() };
+    let mut learned = learned(Settings { limits, ..Settings::default() }, &["a.io"]);
+    let outcome = learned.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 60)).unwrap();
+    assert_eq!((outcome.matched, outcome.changed), (1, 1));
+    let outcome = learned.answer(Millis(0), scope(1), &answer("a.io", [v4(1)], 90)).unwrap();
+    assert_eq!((outcome.matched, outcome.changed), (1, 0));
+    let outcome = learned.answer(Millis(0), scope(1), &answer("b.io", [v4(2)], 60)).unwrap();
+    assert_eq!((outcome.matched, outcome.changed), (0, 1));
+}
+
+#[test]
+fn members_of_a_set_are_listed_when_no_change_tells_them() {
+    let mut learned = learned(Settings::default(), &["a.io"]);
+    learned.answer(Millis(0), scope(1), &answer("a.io", [v4(2), v4(1)], 60)).unwrap();
+    assert_eq!(learned.take_changes().len(), 2);
+    learned.remove_domains(&"d:1".into());
+    set(&mut learned, &["a.io"]);
+    assert_eq!(changes(&mut learned), [""; 0], "a kernel set that was made anew is empty");
+    assert_eq!(learned.members(&"d:1".into()), [member(1, 1), member(1, 2)]);
+    assert_eq!(learned.members(&"d:2".into()), []);
 }

@@ -12,6 +12,14 @@ struct Link {
     from: Option<(usize, u32)>,
 }
 
+/// The records that lead from one name to another.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) steps: usize,
+    /// The least TTL of the records, in seconds.
+    pub(super) ttl: u32,
+}
+
 /// The question, the names that it stands for, and their addresses.
 pub(super) struct Chain {
     links: Vec<Link>,
@@ -70,18 +78,14 @@ impl Chain {
             let Some(owner) = self.number(&record.owner).filter(|owner| *owner < aliases) else { continue };
             let ttl = record.ttl;
             let Some(Data::Service(Service { is_alias: false, target, hints })) = record.data() else { continue };
-            let known = if target.is_empty() { Some(owner) } else { self.number(target) };
-            // Hints of a target that was there before belong to the owner alone, unless the target
-            // is one of its own.
-            let of = match known {
-                Some(number) if self.way(number).any(|(name, _)| name == owner) => number,
-                None if self.links.len() < aliases + limits.links => {
-                    self.links.push(Link { name: target.clone(), from: Some((owner, ttl)) });
-                    self.links.len() - 1
-                }
-                _ => owner,
-            };
-            hints.iter().for_each(|hint| self.add((of, *hint, ttl), limits));
+            // The root stands for the owner itself.
+            let is_new = !target.is_empty() && self.number(target).is_none();
+            if is_new && self.links.len() < aliases + limits.links {
+                self.links.push(Link { name: target.clone(), from: Some((owner, ttl)) });
+            }
+            // Resolvers pass hints on unchecked: they are a statement of the owner's zone, which
+            // says nothing about the addresses of the target, whose zone may be another's.
+            hints.iter().for_each(|hint| self.add((owner, *hint, ttl), limits));
             record.is_used = true;
         }
     }
@@ -114,15 +118,22 @@ impl Chain {
         self.links.iter().map(|link| &link.name)
     }
 
-    /// Returns the numbers of a name and of all names that lead to it, back to the question, each
-    /// with the TTL of the record that leads to it; 0 for the question.
-    pub(super) fn way(&self, name: usize) -> impl Iterator<Item = (usize, u32)> {
-        let mut next = Some(name);
-        std::iter::from_fn(move || {
-            let number = next?;
-            let from = self.links.get(number)?.from;
-            next = from.map(|(owner, _)| owner);
-            Some((number, from.map_or(0, |(_, ttl)| ttl)))
-        })
+    /// Returns, for each name, the number of the name whose record leads to it.
+    pub(super) fn origins(&self) -> impl Iterator<Item = Option<usize>> {
+        self.links.iter().map(|link| link.from.map(|(owner, _)| owner))
+    }
+
+    /// Returns, for each name, the way from the name `first` to it; `None` if there is none.
+    pub(super) fn ways(&self, first: usize) -> Vec<Option<Way>> {
+        let mut ways: Vec<Option<Way>> = Vec::with_capacity(self.links.len());
+        // A name comes after the one that leads to it.
+        for (number, link) in self.links.iter().enumerate() {
+            let longer = link.from.and_then(|(owner, ttl)| {
+                let way = ways.get(owner).copied().flatten()?;
+                Some(Way { steps: way.steps + 1, ttl: way.ttl.min(super::seconds(ttl)) })
+            });
+            ways.push(if number == first { Some(Way { steps: 0, ttl: u32::MAX }) } else { longer });
+        }
+        ways
     }
 }

@@ -3,11 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tortie_dns::{Answer, Cluster, ClusterAddresses, MatchNames, Member, Millis, Scope, Settings};
+use tortie_dns::{Cluster, ClusterAddresses, MatchNames, Member, Millis, Scope, Settings};
 use tortie_net::{Cidr, DomainName, DomainPattern, IpSetId};
 
+/// An address with its end, and whether all its owners were below the cluster domain.
+type Address = (IpAddr, Millis, bool);
+
 /// A name with its addresses, the least recently answered first.
-type Name = (DomainName, Vec<(IpAddr, Millis)>);
+type Name = (DomainName, Vec<Address>);
+
+/// A statement of an answer: a name, an address, a TTL in seconds, and whether the name, the owner
+/// of the address, and all names between are below the cluster domain.
+pub(crate) type Statement = (DomainName, IpAddr, u32, bool);
 
 #[derive(Clone)]
 struct Learner {
@@ -52,12 +59,32 @@ impl Naive {
 
     pub(crate) fn set_domains(&mut self, set: IpSetId, patterns: Vec<DomainPattern>) {
         self.sets.insert(set, patterns);
+        self.trim();
     }
 
     pub(crate) fn remove_domains(&mut self, set: &IpSetId) {
         if self.sets.remove(set).is_some() {
             self.scopes.values_mut().for_each(|learner| learner.kept.retain(|(of, _)| of != set));
         }
+    }
+
+    /// Removes addresses of each scope that has more members than its limit.
+    fn trim(&mut self) {
+        let mut scopes = std::mem::take(&mut self.scopes);
+        for learner in scopes.values_mut() {
+            while self.weight(learner) > self.settings.limits.members_per_scope {
+                let is_matched = |(name, _): &Name| !self.matching(learner, name).is_empty();
+                let at = learner.names.iter().position(is_matched).unwrap();
+                learner.names[at].1.remove(0);
+                learner.names.retain(|(_, addresses)| !addresses.is_empty());
+            }
+        }
+        self.scopes = scopes;
+    }
+
+    /// Returns the number of members of a scope, once for each name.
+    fn weight(&self, learner: &Learner) -> usize {
+        learner.names.iter().map(|(name, addresses)| addresses.len() * self.matching(learner, name).len()).sum()
     }
 
     pub(crate) fn set_scope(&mut self, scope: Scope, owner: u64, sets: Vec<IpSetId>) {
@@ -68,6 +95,7 @@ impl Naive {
         }
         learner.kept.retain(|(set, _)| sets.contains(set));
         learner.sets = sets;
+        self.trim();
     }
 
     pub(crate) fn remove_scope(&mut self, scope: Scope) {
@@ -87,19 +115,20 @@ impl Naive {
     fn judge_again(&mut self) {
         let mut scopes = std::mem::take(&mut self.scopes);
         for learner in scopes.values_mut() {
-            for (name, addresses) in &mut learner.names {
-                addresses.retain(|(address, _)| !self.is_refused(name, *address));
+            for (_, addresses) in &mut learner.names {
+                addresses.retain(|(address, _, is_inside)| !self.is_refused(*is_inside, *address));
             }
             learner.names.retain(|(_, addresses)| !addresses.is_empty());
+            learner.kept.retain(|(_, address)| !self.is_refused(false, *address));
         }
         self.scopes = scopes;
     }
 
-    fn is_refused(&self, name: &DomainName, address: IpAddr) -> bool {
+    fn is_refused(&self, is_inside: bool, address: IpAddr) -> bool {
         let address = if address.to_string() == "64:ff9b::a00:2" { "10.0.0.2".parse().unwrap() } else { address };
         let may_have = match self.settings.cluster_addresses {
             ClusterAddresses::Always => true,
-            ClusterAddresses::ClusterDomain => name.as_str().ends_with(".local"),
+            ClusterAddresses::ClusterDomain => is_inside,
             _ => false,
         };
         address.is_loopback() || !may_have && self.nets.iter().any(|net| net.contains(address))
@@ -110,52 +139,54 @@ impl Naive {
         learner.sets.iter().filter(matches).cloned().collect()
     }
 
-    pub(crate) fn answer(&mut self, now: Millis, scope: Scope, answer: &Answer) -> Effect {
+    pub(crate) fn answer(&mut self, now: Millis, scope: Scope, question: &str, statements: &[Statement]) -> Effect {
         let of_question = self.settings.match_names == MatchNames::Question;
-        let pairs = answer.addresses().filter(|(name, ..)| !of_question || Some(*name) == answer.question());
+        let pairs = statements.iter().filter(|(name, ..)| !of_question || name.as_str() == question);
         let pairs: Vec<_> = pairs
-            .map(|(name, address, ttl)| {
-                let ttl = u64::from(ttl).clamp(self.settings.min_ttl.as_secs(), self.settings.max_ttl.as_secs());
-                (name.clone(), address, Millis(now.0 + 1_000 * (ttl + self.settings.extra_ttl.as_secs())))
+            .map(|(name, address, ttl, is_inside)| {
+                let ttl = u64::from(*ttl).clamp(self.settings.min_ttl.as_secs(), self.settings.max_ttl.as_secs());
+                let expires = Millis(now.0 + 1_000 * (ttl + self.settings.extra_ttl.as_secs()));
+                (name.clone(), (*address, expires, *is_inside))
             })
             .collect();
         self.learn(scope, pairs)
     }
 
-    fn learn(&mut self, scope: Scope, pairs: Vec<(DomainName, IpAddr, Millis)>) -> Effect {
+    fn learn(&mut self, scope: Scope, pairs: Vec<(DomainName, Address)>) -> Effect {
         let mut learner = self.scopes.remove(&scope).unwrap();
         let elsewhere: usize = self.scopes.values().map(addresses).sum();
         let [mut added, mut renewed, mut matched, mut evicted, mut refused] = [0; 5];
         let (mut answered, mut fresh, mut new) = (Vec::new(), BTreeSet::new(), Vec::new());
-        for (name, address, expires) in pairs {
-            if self.is_refused(&name, address) {
+        for (name, (address, expires, is_inside)) in pairs {
+            if self.is_refused(is_inside, address) {
                 refused += 1;
                 continue;
             }
             let Some(at) = learner.names.iter().position(|(known, _)| *known == name) else {
-                new.push((name, address, expires));
+                new.push((name, (address, expires, is_inside)));
                 continue;
             };
             let at = if answered.contains(&name) { at } else { to_end(&mut learner.names, at) };
             answered.push(name.clone());
             let known = &mut learner.names[at].1;
-            let Some(place) = known.iter().position(|(known, _)| *known == address) else {
-                new.push((name, address, expires));
+            let Some(place) = known.iter().position(|(known, ..)| *known == address) else {
+                new.push((name, (address, expires, is_inside)));
                 continue;
             };
             let place = to_end(known, place);
             known[place].1 = known[place].1.max(expires);
+            known[place].2 &= is_inside;
             fresh.insert((name.clone(), address));
             renewed += 1;
             matched += usize::from(!self.matching(&learner, &name).is_empty());
         }
-        for (name, address, expires) in new {
+        for (name, address) in new {
             match self.make_room(&mut learner, &name, elsewhere, (&mut answered, &fresh), &mut evicted) {
                 false => refused += 1,
                 true => {
                     let (_, known) = learner.names.iter_mut().find(|(known, _)| *known == name).unwrap();
-                    known.push((address, expires));
-                    fresh.insert((name.clone(), address));
+                    known.push(address);
+                    fresh.insert((name.clone(), address.0));
                     added += 1;
                     matched += usize::from(!self.matching(&learner, &name).is_empty());
                 }
@@ -176,6 +207,10 @@ impl Naive {
         evicted: &mut usize,
     ) -> bool {
         let limits = self.settings.limits;
+        let members = self.matching(learner, name).len();
+        if elsewhere >= limits.addresses || members > limits.members_per_scope {
+            return false;
+        }
         let victim_name = |learner: &Learner, answered: &[DomainName]| {
             let (matched, unmatched): (Vec<_>, Vec<_>) =
                 (0..learner.names.len()).partition(|at| !self.matching(learner, &learner.names[*at].0).is_empty());
@@ -196,7 +231,7 @@ impl Naive {
                 let (name, known) = &learner.names[at];
                 known
                     .iter()
-                    .position(|(address, _)| !fresh.contains(&(name.clone(), *address)))
+                    .position(|(address, ..)| !fresh.contains(&(name.clone(), *address)))
                     .map(|place| (at, place))
             };
             let victim = if learner.names[at].1.len() >= limits.addresses_per_name {
@@ -206,6 +241,11 @@ impl Naive {
             {
                 let (old, present) = victim_name(learner, answered);
                 old.first().map_or_else(|| present.into_iter().find_map(stale), |old| Some((*old, 0)))
+            } else if members > 0 && self.weight(learner) + members > limits.members_per_scope {
+                let (old, present) = victim_name(learner, answered);
+                let is_matched = |at: &usize| !self.matching(learner, &learner.names[*at].0).is_empty();
+                let (old, mut present) = (old.into_iter().find(is_matched), present.into_iter().filter(is_matched));
+                old.map_or_else(|| present.find_map(stale), |old| Some((old, 0)))
             } else {
                 return true;
             };
@@ -218,7 +258,7 @@ impl Naive {
 
     pub(crate) fn expire(&mut self, now: Millis) {
         for learner in self.scopes.values_mut() {
-            learner.names.iter_mut().for_each(|(_, addresses)| addresses.retain(|(_, expires)| *expires > now));
+            learner.names.iter_mut().for_each(|(_, addresses)| addresses.retain(|(_, expires, _)| *expires > now));
             learner.names.retain(|(_, addresses)| !addresses.is_empty());
             if learner.kept_until <= now {
                 learner.kept.clear();
@@ -232,28 +272,43 @@ impl Naive {
         for (scope, learner) in &before {
             self.set_scope(*scope, learner.owner + u64::from(replaced), learner.sets.clone());
         }
+        // By scope: the addresses that the cache names, and the time for which others are kept.
+        let mut evidence: BTreeMap<Scope, (BTreeSet<IpAddr>, u64)> = BTreeMap::new();
         for (scope, learner) in before {
             let Some(saved) = saved.filter(|_| !replaced) else { continue };
+            let left =
+                |expires: Millis| expires.0.saturating_sub(saved.0).saturating_sub(now.0.saturating_sub(saved.0));
+            let named = learner.names.iter().flat_map(|(_, addresses)| addresses).map(|(address, ..)| *address);
+            let again = if learner.kept.is_empty() { u64::MAX } else { left(learner.kept_until) };
+            evidence.insert(scope, (named.collect(), again));
             for (name, addresses) in learner.names {
-                let left =
-                    |expires: Millis| expires.0.saturating_sub(saved.0).saturating_sub(now.0.saturating_sub(saved.0));
                 let left = addresses
                     .into_iter()
-                    .map(|(address, expires)| (address, left(expires)))
-                    .filter(|(_, left)| *left > 0);
-                let pairs = left.map(|(address, left)| (name.clone(), address, Millis(now.0 + left.min(longest))));
+                    .map(|(address, expires, is_inside)| (address, left(expires), is_inside))
+                    .filter(|(_, left, _)| *left > 0);
+                let pairs = left.map(|(address, left, is_inside)| {
+                    (name.clone(), (address, Millis(now.0 + left.min(longest)), is_inside))
+                });
                 self.learn(scope, pairs.collect());
             }
         }
         let learned = self.members();
+        let grace = u64::try_from(self.settings.grace.as_millis()).unwrap();
         for member in kernel.difference(&learned) {
+            let grace = match (saved, evidence.get(&member.scope)) {
+                (None, _) => grace,
+                (Some(_), Some((named, again))) if !named.contains(&member.address) => grace.min(*again),
+                (Some(_), _) => 0,
+            };
+            if grace == 0 || self.is_refused(false, member.address) {
+                continue;
+            }
             if let Some(learner) = self.scopes.get_mut(&member.scope)
                 && learner.sets.contains(&member.set)
                 && self.sets.contains_key(&member.set)
-                && !(replaced && saved.is_some())
             {
                 learner.kept.insert((member.set.clone(), member.address));
-                learner.kept_until = now.after(self.settings.grace);
+                learner.kept_until = Millis(now.0 + grace);
             }
         }
     }
@@ -263,7 +318,7 @@ impl Naive {
         for (scope, learner) in &self.scopes {
             for (name, addresses) in &learner.names {
                 for set in self.matching(learner, name) {
-                    members.extend(addresses.iter().map(|(address, _)| Member {
+                    members.extend(addresses.iter().map(|(address, ..)| Member {
                         set: set.clone(),
                         scope: *scope,
                         address: *address,
@@ -284,7 +339,7 @@ impl Naive {
     pub(crate) fn next_expiry(&self) -> Option<Millis> {
         let learned = self.scopes.values().flat_map(|learner| &learner.names).flat_map(|(_, addresses)| addresses);
         let kept = self.scopes.values().filter(|learner| !learner.kept.is_empty()).map(|learner| learner.kept_until);
-        learned.map(|(_, expires)| *expires).chain(kept).min()
+        learned.map(|(_, expires, _)| *expires).chain(kept).min()
     }
 
     pub(crate) fn known(&self, scope: Scope) -> Vec<(DomainName, IpAddr, Millis, Vec<IpSetId>)> {
@@ -294,7 +349,7 @@ impl Naive {
                 let mut sets = self.matching(learner, name);
                 sets.sort_unstable();
                 known.extend(
-                    addresses.iter().map(|(address, expires)| (name.clone(), *address, *expires, sets.clone())),
+                    addresses.iter().map(|(address, expires, _)| (name.clone(), *address, *expires, sets.clone())),
                 );
             }
         }

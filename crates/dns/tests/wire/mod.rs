@@ -6,6 +6,8 @@ use std::net::IpAddr;
 pub(crate) enum Data {
     Address(IpAddr),
     Alias(&'static str),
+    /// An HTTPS record in service mode: its target, and hints.
+    Service(&'static str, Vec<IpAddr>),
 }
 
 fn name(text: &str, bytes: &mut Vec<u8>) {
@@ -14,6 +16,26 @@ fn name(text: &str, bytes: &mut Vec<u8>) {
         bytes.extend(label.as_bytes());
     }
     bytes.push(0);
+}
+
+fn service(target: &str, hints: &[IpAddr]) -> Vec<u8> {
+    let mut data = vec![0, 1];
+    name(target, &mut data);
+    let (v4, v6): (Vec<&IpAddr>, Vec<&IpAddr>) = hints.iter().partition(|hint| hint.is_ipv4());
+    for (key, hints) in [(4, v4), (6, v6)] {
+        let value: Vec<u8> = (hints.into_iter())
+            .flat_map(|hint| match hint {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            })
+            .collect();
+        if !value.is_empty() {
+            data.extend([0, key]);
+            data.extend(u16::try_from(value.len()).expect("few hints").to_be_bytes());
+            data.extend(value);
+        }
+    }
+    data
 }
 
 /// Returns an answer to a question for addresses.
@@ -32,6 +54,7 @@ pub(crate) fn message(question: &str, records: &[(&str, u32, Data)]) -> Vec<u8> 
                 name(target, &mut data);
                 (5, data)
             }
+            Data::Service(target, hints) => (65, service(target, hints)),
         };
         bytes.extend([0, rtype, 0, 1]);
         bytes.extend(ttl.to_be_bytes());
