@@ -125,7 +125,7 @@ fn a_policy_for_nodes_closes_their_connections_and_follows_their_labels() {
     let change = ["plan", "--datastore", "file:cluster.yaml", "-f", "policy.yaml"];
     let (text, code) = run(folder.path(), &change, "");
     assert_eq!(code, 2);
-    assert!(text.contains("  - closed  node n1 -> shop/db: everything\n"), "{text}");
+    assert!(text.contains("  - closed  192.168.0.1/32 (node n1) -> shop/db: everything, IPv4\n"), "{text}");
 
     let trace = ["trace", "--datastore", "file:.", "--from", "node:n1", "--to", "shop/db", "--port", "80"];
     let (text, code) = run(folder.path(), &trace, "");

@@ -69,7 +69,8 @@ tortie_lab::kernel_test! {
         assert_eq!(programs, ["usr/bin/tortie 755 0"]);
         let licences = found.lines().filter(|line| line.ends_with("/copyright 644 0")).count();
         let libraries = found.lines().filter(|line| line.contains(".so.")).count();
-        assert!(libraries > 3 && licences > 3 && licences <= libraries + 1, "{found}");
+        // Those of the C library and of the compiler.
+        assert!(libraries >= 3 && licences >= 2 && licences <= libraries, "{found}");
         let machine = Machine::of(&root);
         assert!(machine.output_of(&["/usr/bin/tortie", "version"]).starts_with("tortie "));
         write_cluster(&machine, "/etc/tortie/policy");
