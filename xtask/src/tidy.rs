@@ -125,8 +125,9 @@ const MAX_LINES: usize = 800;
 /// Maximum number of source lines in a crate, without tests and generated code.
 const MAX_CRATE_LINES: usize = 16_000;
 
-/// Crates with other limits: the agent and the oracles of tests must stay small.
-const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("testkit", 5_000)];
+/// Crates with other limits: the agent and the oracles of tests must stay small. The files of
+/// revisions are to leave `datastore` for a crate of their own.
+const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("datastore", 16_500), ("testkit", 5_000)];
 
 /// Checks everything and lists the errors. With `--list`, only prints the places that break a rule
 /// of the language.

@@ -93,8 +93,8 @@ tortie_lab::kernel_test! {
         };
         cluster.start_all().unwrap();
         until_connected(cluster, "through tunnels");
-        // The server of another node sees the address of the tunnel. In this laboratory no route leads
-        // back to it, because no block contains it.
+        // The server of another node sees the address of the tunnel. In this laboratory no route
+        // leads back to it, because no block contains it.
         for last in [1, 3] {
             cluster.node(1).shell(&format!("ip route add 10.67.0.{last} via 10.65.0.{last}")).unwrap();
             cluster.node(1).shell(&format!("ip route add fd00:67::{last} via fd00:65::{last}")).unwrap();

@@ -35,7 +35,8 @@ impl ItemId {
 pub(crate) type Items = MemberIndex<ItemId>;
 
 /// All possible members of IP sets of selectors: nodes, for selectors that need a label of a node,
-/// otherwise endpoints and network sets. Two indexes, so that `all()` and `!has(app)` match no node.
+/// otherwise endpoints and network sets. There are two indexes, so that `all()` and `!has(app)`
+/// match no node.
 #[derive(Debug)]
 pub(crate) struct Members {
     pub(crate) items: Items,

@@ -305,7 +305,8 @@ impl<'f> Watch<'f> {
         }
     }
 
-    /// Ensures that events come from the directory that exists now. Returns whether they did before.
+    /// Ensures that events come from the directory that exists now. Returns whether they did
+    /// before.
     fn keep_watching(&mut self) -> bool {
         let there = scan::identity(&self.source.root);
         let watched = self.watched.as_ref().map(|(identity, watcher)| (*identity, watcher.is_some()));

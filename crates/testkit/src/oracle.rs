@@ -114,8 +114,8 @@ impl World<'_> {
             .collect()
     }
 
-    /// Returns the objects among which a selector picks: nodes, if nothing without a label of a node
-    /// matches it.
+    /// Returns the objects among which a selector picks: nodes, if nothing without a label of a
+    /// node matches it.
     fn candidates(&self, selector: &Selector) -> Vec<Item<'_>> {
         if matches_without_node_label(selector) {
             return self.items();

@@ -75,7 +75,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
 ];
 
 /// Types whose messages only programs read, or that are parts of other messages.
-const INNER: &[&str] = &["ClusterProblem", "Problem"];
+const INNER: &[&str] = &["ClusterProblem", "DomainProblem", "Problem"];
 
 /// The end of a message that the reporter adds causes to.
 const CAUSE: &str = ": …";

@@ -230,8 +230,8 @@ fn marked(is_present: bool) -> DesiredUpdate {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After each step, a dataplane that applies only when it wants to has brought its kernel to the
-    /// same state as one that applies after every change.
+    /// After each step, a dataplane that applies only when it wants to has brought its kernel to
+    /// the same state as one that applies after every change.
     #[test]
     fn a_change_that_causes_no_apply_makes_no_difference(
         features in features(),

@@ -30,7 +30,8 @@ pub enum RemoteView {
     /// All of it.
     Same,
     /// All of it, and this text for clients of Typha's protocol: a policy or profile without the
-    /// rules that name nodes, which these clients cannot read ([`tortie_model::Policy::without_nodes`]).
+    /// rules that name nodes, which these clients cannot read
+    /// ([`tortie_model::Policy::without_nodes`]).
     ForTypha(Bytes),
     /// A shorter text: labels, profiles, addresses and named ports of a workload endpoint, but not
     /// its interface and similar fields. Only the difference is stored, since most of the text is
@@ -173,8 +174,8 @@ impl Entry {
         }
     }
 
-    /// Returns the value in the batches of the fan-out's protocol shared by all clients of this format; `None` if these lack
-    /// the object.
+    /// Returns the value in the batches of the fan-out's protocol that all clients of this format
+    /// share; `None` if these lack the object.
     #[must_use]
     pub fn value_in(&self, format: WireFormat) -> Option<Bytes> {
         Some(match self.text_in(format)? {

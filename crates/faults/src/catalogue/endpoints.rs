@@ -36,7 +36,7 @@ pub(super) const FAULTS: &[Fault] = &[
         "an address moves while conntrack entries cannot be deleted: its connections end",
         |stage| address_moves(stage, true),
     )
-    // Programs of iptables would fail as well.
+    // The programs `iptables` and `ipset` would fail as well.
     .only(&[])
     .nftables()
     .ebpf(),

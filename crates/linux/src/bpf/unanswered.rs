@@ -90,12 +90,14 @@ fn rejecting(lists: &[&[TierPolicies]]) -> BTreeSet<TierName> {
 #[cfg(test)]
 mod tests {
     use tortie_model::desired::{HostEndpointState, Policy, Rules, WorkloadEndpointState};
-    use tortie_model::{PolicyKind, TierDefaultAction};
+    use tortie_model::{PolicyKind, Rule, TierDefaultAction};
 
     use super::*;
 
     fn policy(name: &str, deny_action: Option<DenyAction>) -> DesiredUpdate {
         let source = tortie_model::Policy { deny_action, ..tortie_model::Policy::default() };
+        let inbound = [Rule::new(RuleAction::Deny)].into();
+        let source = tortie_model::Policy { inbound, ..source };
         let (inbound, outbound) = (Rules::default(), Rules::default());
         let policy = Policy { source: source.into(), selector: "all()".into(), inbound, outbound };
         DesiredUpdate::Policy(PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name), policy.into())

@@ -1,4 +1,4 @@
-//! Tables of nftables, read while the caller does other work.
+//! The nftables tables, read while the caller does other work.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

@@ -27,8 +27,8 @@ const UNUSABLE_NAME: &str = "/";
 /// as the largest number.
 ///
 /// Fields outside the model are not written. Compared with Calico's syncer for Felix, these are:
-/// annotations of policies but [`DenyAction::ANNOTATION`], gateways of workload endpoints, `disableBGPExport`, `assignment_mode`
-/// and the IP-in-IP interface of pools (written as their defaults), and fields of Kubernetes and
+/// annotations of policies but [`DenyAction::ANNOTATION`], gateways of workload endpoints,
+/// `disableBGPExport`, `assignment_mode` and the IP-in-IP interface of pools (written as their defaults), and fields of Kubernetes and
 /// `projectcalico.org/v3` resources that are not part of [`Update`]. The values of a
 /// `FelixConfiguration` for selected nodes are written as annotations, which take precedence there.
 ///
