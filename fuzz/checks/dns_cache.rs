@@ -58,8 +58,8 @@ pub(crate) fn check(data: &[u8]) {
     }
     let latest = NOW.after(Duration::from_secs(24 * 3_600));
     assert!(known(&first).iter().all(|(.., expires)| (Millis(NOW.0 + 1)..=latest).contains(expires)));
-    // The foreign member is kept, and needs no change, unless the cache lacks its scope, has another
-    // owner or epoch of it, or names its address.
+    // The foreign member is kept, and needs no change, unless the cache lacks its scope, has
+    // another owner or epoch of it, or names its address.
     let changes = first.take_changes();
     let change = changes.iter().find(|change| change.member == foreign);
     assert!(change.is_none_or(|change| explains && change.action == Action::Removed));

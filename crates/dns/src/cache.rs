@@ -7,8 +7,8 @@
 //! 1 byte; 16 more if it has kept members), its owner (8), the time for which its members are kept
 //! in milliseconds (4, only with the 16), the number of its names (4), and these. A name has its
 //! text (length in 1 byte), the number of its addresses (4), and these. An address has its family
-//! (1: 4 or 6, 16 more if it comes from inside of the cluster domain), its octets, and its remaining
-//! lifetime in milliseconds (4).
+//! (1: 4 or 6, 16 more if it comes from inside of the cluster domain), its octets, and its
+//! remaining lifetime in milliseconds (4).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

@@ -126,8 +126,8 @@ impl Learned {
     /// Other changes count for the next answers only. Known lifetimes stay, even above a lower
     /// `max_ttl`, and names that were targets of aliases keep their addresses when
     /// [`MatchNames::Question`] would no longer give them these: both end with their lifetimes, at
-    /// the latest after the former `max_ttl` and `extra_ttl`. A caller that cannot wait sets another
-    /// epoch. Lower limits evict no more at once than an answer may.
+    /// the latest after the former `max_ttl` and `extra_ttl`. A caller that cannot wait sets
+    /// another epoch. Lower limits evict no more at once than an answer may.
     pub fn set_settings(&mut self, settings: Settings) {
         if settings.epoch != self.settings.epoch {
             self.for_each_scope(Endpoint::clear);
@@ -136,9 +136,9 @@ impl Learned {
         self.judge_again();
     }
 
-    /// Replaces the addresses of pools and nodes. Addresses that are refused now are removed; if the
-    /// domain changes, so are all addresses of pools and nodes that its names had, until they are
-    /// answered again. Cost: all addresses, unless nothing changes.
+    /// Replaces the addresses of pools and nodes. Addresses that are refused now are removed; if
+    /// the domain changes, so are all addresses of pools and nodes that its names had, until they
+    /// are answered again. Cost: all addresses, unless nothing changes.
     pub fn set_cluster(&mut self, cluster: Cluster) {
         if cluster != self.cluster {
             if cluster.domain() != self.cluster.domain() {
@@ -221,11 +221,12 @@ impl Learned {
     /// addresses of names in sets go in the same order. An answer evicts at most one address for
     /// each of its pairs and 1,000 more; further new addresses are refused.
     ///
-    /// Cost: the number of pairs in the answer and of evicted ones (together at most twice the pairs
-    /// and 1,000) times log k, for each new name a lookup of its sets, and the number of changed
-    /// members: a pair has one in each set of the scope that matches its name, all pairs of a scope
-    /// together at most [`Limits::members_per_scope`](crate::Limits::members_per_scope). The number
-    /// of patterns does not count.
+    /// Cost: the number of pairs in the answer and of evicted ones (together at most twice the
+    /// pairs and 1,000) times log k, for each new name a lookup of its sets, and the number of
+    /// changed members: a pair has one in each set of the scope that matches its name, all pairs
+    /// of a scope together at most
+    /// [`Limits::members_per_scope`](crate::Limits::members_per_scope). The number of patterns
+    /// does not count.
     pub fn answer(&mut self, now: Millis, scope: Scope, answer: &Answer) -> Option<Outcome> {
         let place = *self.places.get(&scope)?;
         let question = answer.question();

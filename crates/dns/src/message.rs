@@ -104,7 +104,8 @@ impl Answer {
         self.addresses.iter().filter_map(|found| Some((self.names.get(found.name)?, found.address, found.ttl)))
     }
 
-    /// Returns the same addresses with the names by which a domain judges them.
+    /// Returns the same addresses with the names that decide whether they are inside of the cluster
+    /// domain.
     pub(crate) fn statements(&self, is_inside: impl Fn(&DomainName) -> bool) -> impl Iterator<Item = Statement<'_>> {
         // For each link, the number of names inside of the domain, from the link back to the
         // question, before the first one outside.

@@ -64,8 +64,8 @@ pub struct Pushed {
     /// The reason for which this segment ended the stream; a later segment has none.
     pub ended: Option<StreamEnd>,
     /// The segment has bytes that came before, as a retransmission has. While the caller holds an
-    /// earlier segment back, it must not let such a one pass: the receiver would take the same bytes
-    /// from it.
+    /// earlier segment back, it must not let such a one pass: the receiver would take the same
+    /// bytes from it.
     pub repeats: bool,
 }
 

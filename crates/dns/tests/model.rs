@@ -342,8 +342,8 @@ type Source = (Vec<(&'static str, u32)>, &'static str, u32);
 
 /// Returns the pairs that an answer states, in the order of names and addresses: each address
 /// belongs to its owner and to all names before it on the way from the question. Hints belong to
-/// the last name of the chain. Of several statements about a pair, the one with the longest lifetime
-/// counts, and of these the one with the shortest way.
+/// the last name of the chain. Of several statements about a pair, the one with the longest
+/// lifetime counts, and of these the one with the shortest way.
 fn statements(names: &[&'static str], addresses: &[(&'static str, u32)], service: Option<&Service>) -> Vec<Statement> {
     let chain: Vec<(&str, u32)> = names.iter().map(|name| (*name, OF_ALIASES)).collect();
     let mut sources: Vec<Source> = addresses.iter().map(|(address, ttl)| (chain.clone(), *address, *ttl)).collect();

@@ -34,9 +34,9 @@ impl Learned {
     /// Returns the learned state as bytes with a checksum. Cost: all addresses.
     ///
     /// The caller writes these bytes to disk at regular intervals, shorter than
-    /// [`Settings::grace`](crate::Settings::grace); after [`Learned::restore`], so that a crash loop
-    /// does not begin the grace time anew; and after [`Learned::set_scope`] with a new scope or
-    /// another owner, before the kernel has members of it.
+    /// [`Settings::grace`](crate::Settings::grace); after [`Learned::restore`], so that a crash
+    /// loop does not begin the grace time anew; and after [`Learned::set_scope`] with a new scope
+    /// or another owner, before the kernel has members of it.
     #[must_use]
     pub fn save(&self, now: Millis) -> Vec<u8> {
         let mut places: Vec<(Scope, Slot)> = self.places.iter().map(|(scope, place)| (*scope, *place)).collect();

@@ -28,9 +28,10 @@ const UNUSABLE_NAME: &str = "/";
 ///
 /// Fields outside the model are not written. Compared with Calico's syncer for Felix, these are:
 /// annotations of policies but [`DenyAction::ANNOTATION`], gateways of workload endpoints,
-/// `disableBGPExport`, `assignment_mode` and the IP-in-IP interface of pools (written as their defaults), and fields of Kubernetes and
-/// `projectcalico.org/v3` resources that are not part of [`Update`]. The values of a
-/// `FelixConfiguration` for selected nodes are written as annotations, which take precedence there.
+/// `disableBGPExport`, `assignment_mode` and the IP-in-IP interface of pools (written as their
+/// defaults), and fields of Kubernetes and `projectcalico.org/v3` resources that are not part of
+/// [`Update`]. The values of a `FelixConfiguration` for selected nodes are written as annotations,
+/// which take precedence there.
 ///
 /// Returns `None` if the object does not exist.
 #[must_use]
