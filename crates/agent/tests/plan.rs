@@ -133,7 +133,8 @@ fn a_policy_for_nodes_closes_their_connections_and_follows_their_labels() {
     assert!(text.contains("ClusterNetworkPolicy/edge, ingress rule 0"), "{text}");
     let map = ["map", "--datastore", "file:.", "-o", "dot"];
     let (text, code) = run(folder.path(), &map, "");
-    assert!(code == 0 && text.contains("192.168.0.1"), "{text}");
+    // Nothing connects the node to the pods, so that the picture has the other networks alone.
+    assert!(code == 0 && text.contains("elsewhere") && text.contains("in: by peer"), "{text}");
 
     fs::write(folder.path().join("cluster.yaml"), CLUSTER.replace("role: edge", "role: core")).unwrap();
     assert_eq!(run(folder.path(), &trace, "").1, 0);

@@ -12,8 +12,10 @@ pub const NODE_LABEL_PREFIX: &str = "pcnode.";
 /// selects all nodes.
 pub const NODE_LABEL: &str = "pcnode.projectcalico.org/node";
 
-/// Reports whether a selector of a rule selects nodes: each of its matches needs a label of a node.
-/// Any other selector selects endpoints and network sets, which have no such label.
+/// Reports whether a selector of a rule selects nodes, as far as its form shows that each match
+/// needs a label of a node: a comparison of one that is not negated, at least one operand of an
+/// `&&`, all operands of an `||`. Any other selector selects endpoints and network sets, which have
+/// no such label.
 ///
 /// ```
 /// use tortie_model::selects_nodes;

@@ -15,7 +15,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{
     Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Node, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
-    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update,
+    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update, selects_nodes,
 };
 use tortie_selector::{Expr, Selector, unique_id};
 
@@ -114,12 +114,12 @@ impl World<'_> {
             .collect()
     }
 
-    /// Returns the objects among which a selector picks: nodes, if nothing without a label of a
-    /// node matches it.
+    /// Returns the objects among which a selector picks: nodes, or endpoints and network sets.
     fn candidates(&self, selector: &Selector) -> Vec<Item<'_>> {
-        if matches_without_node_label(selector) {
+        if !selects_nodes(selector) {
             return self.items();
         }
+        assert!(!matches_without_node_label(selector), "{selector} can match an endpoint");
         let nodes = self.datastore.values().filter_map(|value| match value {
             Update::Node(_, Some(node)) => Some(node),
             _ => None,
