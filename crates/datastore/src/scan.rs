@@ -108,7 +108,7 @@ pub(crate) struct ScanResult {
     aliases: BTreeSet<PathBuf>,
     /// Sum of the sizes of the manifests in bytes.
     total: u64,
-    /// Whether [`recheck`] can keep this up to date.
+    /// Whether [`recheck()`] can keep this up to date.
     pub(crate) is_checkable: bool,
 }
 
