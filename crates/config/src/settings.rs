@@ -269,6 +269,8 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
     let (v4, v6) = (config.wireguard_enabled && has_table, config.wireguard_enabled_v6 && has_table);
     let marks = Marks::allocate(config.iptables_mark_mask, v4 || v6, false).map_err(unfit("IptablesMarkMask"))?;
     let defaults = RulesConfig::with_marks(marks);
+    let reject_rate = PacketRate::new(config.deny_reject_rate, config.deny_reject_burst)
+        .ok_or_else(|| unfit("DenyRejectRate")("rate and burst must be between 1 and 10000"))?;
     let prefixes = config.interface_prefix.iter().map(|prefix| prefix.parse().map_err(unfit("InterfacePrefix")));
     let failsafes = |ports: &[FailsafePort]| ports.iter().map(failsafe).collect::<Vec<_>>();
     Ok(RulesConfig {
@@ -279,7 +281,7 @@ pub fn rules(config: &Config) -> Result<RulesConfig, SettingsError> {
             DenyRejectWith::PortUnreachable => RejectReply::PortUnreachable,
             DenyRejectWith::ResetOrProhibited => RejectReply::ResetOrProhibited,
         },
-        reject_rate: PacketRate::new(config.deny_reject_rate, config.deny_reject_burst).unwrap_or(defaults.reject_rate),
+        reject_rate,
         filter_allow: allow(config.iptables_filter_allow_action),
         mangle_allow: allow(config.iptables_mangle_allow_action),
         endpoint_to_host: match config.default_endpoint_to_host_action {

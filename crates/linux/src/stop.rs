@@ -16,6 +16,11 @@ use rustix::io::Errno;
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Option<Arc<Shared>>);
 
+/// Reason for which work was not done to its end: the program is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this program is ending")]
+pub(crate) struct Stopping;
+
 #[derive(Debug)]
 struct Shared {
     set: AtomicBool,

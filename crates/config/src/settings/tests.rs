@@ -311,3 +311,15 @@ fn a_proxy_enforces_http_matches_where_the_policy_sync_api_is_on() {
     let by_proxy = |prefix| graph(&config(&[("PolicySyncPathPrefix", prefix)]), Hostname::new("n1")).http_by_proxy;
     assert_eq!(["", "none", "/var/run/nodeagent"].map(by_proxy), [false, false, cfg!(feature = "policysync")]);
 }
+
+/// Parsed parameters are in range; a program may make others.
+#[test]
+fn a_rate_of_answers_out_of_range_is_an_error() {
+    let rate = |deny_reject_rate, deny_reject_burst| {
+        let config = Config { deny_reject_rate, deny_reject_burst, ..config(&[]) };
+        rules(&config).map(|rules| (rules.reject_rate.rate(), rules.reject_rate.burst())).map_err(|e| e.to_string())
+    };
+    assert_eq!(rate(1, 10_000), Ok((1, 10_000)));
+    let expected = Err("DenyRejectRate: rate and burst must be between 1 and 10000".to_owned());
+    assert_eq!([rate(0, 1), rate(1, 0), rate(10_001, 1)], [expected.clone(), expected.clone(), expected]);
+}

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tortie_dataplane::KernelError;
-use tortie_model::Family;
+use tortie_model::{Cause, Family};
 
 use super::kernel_error;
 use crate::exec::Runner;
 use crate::netlink::{Connection, Conntrack, NetlinkError};
+use crate::stop::Stopping;
 
 /// Maximum number of matching entries that are held, and deleted together. The kernel's answers
 /// must fit into the receive buffer of the socket.
@@ -20,7 +21,7 @@ const STEP: usize = 1024;
 /// Reason for which a walk over the table ended early.
 enum WalkError {
     Netlink(NetlinkError),
-    Stopping,
+    Stopping(Stopping),
 }
 
 impl From<NetlinkError> for WalkError {
@@ -33,7 +34,7 @@ impl From<WalkError> for KernelError {
     fn from(error: WalkError) -> Self {
         match error {
             WalkError::Netlink(error) => kernel_error(error),
-            WalkError::Stopping => Self::Failed("this program is ending".into()),
+            WalkError::Stopping(stopping) => Self::Failed(Cause::new(stopping)),
         }
     }
 }
@@ -77,7 +78,7 @@ fn walk(
         if visited.is_multiple_of(STEP) {
             runner.note_progress();
             if runner.stop().is_set() {
-                return Err(WalkError::Stopping);
+                return Err(WalkError::Stopping(Stopping));
             }
         }
         if owners(&connection).iter().any(|address| addresses.contains(address)) {

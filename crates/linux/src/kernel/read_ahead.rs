@@ -9,17 +9,13 @@ use tortie_nftables::wire::Snapshot;
 
 use crate::exec::Runner;
 use crate::netlink::{NetlinkError, Nftables};
+use crate::stop::Stopping;
 
 /// Interval between reports of progress while a thread is waited for.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A table that was read, and the generation of the ruleset at that time.
 pub(super) type Read = (u32, Option<Snapshot>);
-
-/// This program is ending, which ends the wait for a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this program is ending")]
-pub(super) struct Stopping;
 
 /// Threads that read one table each.
 #[derive(Debug, Default)]
