@@ -36,6 +36,7 @@ pub struct Monitor {
 #[derive(Debug)]
 struct Link {
     name: InterfaceName,
+    is_up: bool,
     is_running: bool,
     /// `None` until they have been read.
     addresses: Option<BTreeSet<IpAddr>>,
@@ -119,8 +120,10 @@ impl Monitor {
         self.damper = Damper::default();
     }
 
-    /// Returns the links whose addresses must be read again, and clears the list. Addresses may
-    /// come and go with the state of a link, without a message for each.
+    /// Returns the links whose addresses must be read again, and clears the list: links of unknown
+    /// addresses, and links that were set down, as the kernel may remove their IPv6 addresses
+    /// without messages (`net.ipv6.conf.*.skip_notify_on_dev_down`). All other changes of
+    /// addresses have messages.
     #[must_use]
     pub fn take_stale(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.stale)
@@ -144,8 +147,13 @@ impl Monitor {
     fn take(&mut self, notice: Notice) {
         match notice {
             Notice::Link(link) => {
-                self.stale.insert(link.index);
+                let index = link.index;
+                let was_stale = self.stale.contains(&index);
+                let went_down = self.links.get(&index).is_some_and(|known| known.is_up && !link.is_up);
                 self.store(link);
+                if was_stale || went_down || self.links.get(&index).is_some_and(|known| known.addresses.is_none()) {
+                    self.stale.insert(index);
+                }
             }
             Notice::OddLink(link) => self.store_odd(link),
             Notice::LinkGone { index } => self.remove(index),
@@ -162,14 +170,16 @@ impl Monitor {
         }
     }
 
-    fn store(&mut self, LinkState { index, name, is_running, .. }: LinkState) {
-        if self.links.get(&index).is_some_and(|known| known.name != name) {
-            self.remove(index);
-            self.stale.insert(index);
+    fn store(&mut self, LinkState { index, name, is_up, is_running, .. }: LinkState) {
+        let mut addresses = None;
+        if let Some(known) = self.links.get_mut(&index) {
+            addresses = known.addresses.take();
+            if known.name != name {
+                self.remove(index);
+            }
         }
         self.odd.remove(&index);
-        let known = self.links.entry(index).or_insert_with(|| Link { name, is_running, addresses: None });
-        known.is_running = is_running;
+        self.links.insert(index, Link { name, is_up, is_running, addresses });
         self.indices.entry(name).or_default().insert(index);
         self.report(name);
     }

@@ -152,6 +152,24 @@ kernel_test! {
             .wait_for(|event| has("w0", "10.0.0.1")(event) && !has("w0", "fd00::1")(event));
     }
 
+    fn addresses_that_the_kernel_drops_without_messages() {
+        let watched = Watched::new(MonitorConfig::default());
+        watched.wait_for_sync();
+        watched.namespace.shell("echo 1 > /proc/sys/net/ipv6/route/skip_notify_on_dev_down").unwrap();
+        watched.ip(&["link add w0 type veth peer name w1", "link set w0 up", "link set w1 up"]).wait_for(is_up("w0"));
+        watched.ip(&["addr add fd00::1/64 dev w0 nodad"]).wait_for(has("w0", "fd00::1"));
+        let lost = |event: &LinkEvent| matches!(event, LinkEvent::Addresses { name, .. } if name.as_str() == "w0") && !has("w0", "fd00::1")(event);
+        watched.ip(&["link set w0 down"]).wait_for(lost);
+        watched.ip(&["link set w0 up", "addr add fd00::1/64 dev w0 nodad"]).wait_for(has("w0", "fd00::1"));
+    }
+
+    fn a_renamed_interface_keeps_its_addresses() {
+        let watched = Watched::new(MonitorConfig::default());
+        watched.wait_for_sync();
+        watched.ip(&["link add w0 type veth peer name w1", "addr add 10.0.0.1/24 dev w0"]).wait_for(has("w0", "10.0.0.1"));
+        watched.ip(&["link set w0 name x0"]).wait_for(has("x0", "10.0.0.1"));
+    }
+
     fn listing_again_and_again_changes_nothing() {
         let resync_interval = Some(Duration::from_millis(20));
         let watched = Watched::new(MonitorConfig { resync_interval, ..MonitorConfig::default() });

@@ -19,6 +19,8 @@ pub struct LinkState {
     pub index: u32,
     /// Its name, which may change.
     pub name: InterfaceName,
+    /// Whether it is set up (`IFF_UP`).
+    pub is_up: bool,
     /// Whether it can carry traffic (`IFF_RUNNING`).
     pub is_running: bool,
     /// Its MTU in bytes; 0 if the kernel does not report it.
@@ -63,10 +65,11 @@ pub(super) fn parse(kind: u16, payload: &[u8]) -> Result<Option<Result<LinkState
         }
         Some(())
     })?;
-    let (index, is_running) = (header.index, header.flags.contains(LinkFlags::Running));
+    let (is_up, is_running) = (header.flags.contains(LinkFlags::Up), header.flags.contains(LinkFlags::Running));
+    let index = header.index;
     let name = name.ok_or(MALFORMED)?;
     Ok(Some(match name.parse() {
-        Ok(name) => Ok(LinkState { index, name, is_running, mtu }),
+        Ok(name) => Ok(LinkState { index, name, is_up, is_running, mtu }),
         Err(InvalidName { .. }) => Err(OddLink { index, name }),
     }))
 }

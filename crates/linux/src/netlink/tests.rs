@@ -77,7 +77,10 @@ fn unknown_link_attributes_are_skipped() {
     let mtu = attribute(4, &1450_u32.to_ne_bytes());
     let attributes = [attribute(0x0fff, b"news"), attribute(3, b"cali1\0"), mtu, attribute(0x3ffe, &[])].concat();
     let link = link::parse(wire::RTM_NEWLINK, &link_payload(0, 7, 0x40, &attributes)).unwrap();
-    assert_eq!(link, Some(Ok(LinkState { index: 7, name: "cali1".parse().unwrap(), is_running: true, mtu: 1450 })));
+    assert_eq!(
+        link,
+        Some(Ok(LinkState { index: 7, name: "cali1".parse().unwrap(), is_up: false, is_running: true, mtu: 1450 }))
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn config(pairs: &[(&str, &str)]) -> Config {
 }
 
 fn link(name: &str, mtu: u32, is_running: bool) -> LinkState {
-    LinkState { index: 1, name: name.parse().unwrap(), is_running, mtu }
+    LinkState { index: 1, name: name.parse().unwrap(), is_up: true, is_running, mtu }
 }
 
 fn facts(links: &[LinkState]) -> MachineFacts {

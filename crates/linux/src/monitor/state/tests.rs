@@ -26,7 +26,7 @@ impl Rig {
 
     fn link(&mut self, index: u32, name: &str, is_running: bool) -> &mut Self {
         let Ok(name) = name.parse() else { return self.odd_link(index, name) };
-        self.notice(Notice::Link(LinkState { index, name, is_running, mtu: 1500 }));
+        self.notice(Notice::Link(LinkState { index, name, is_up: is_running, is_running, mtu: 1500 }));
         self
     }
 
@@ -61,7 +61,7 @@ impl Rig {
 
     fn resync(&mut self, links: &[(u32, &str, bool)]) -> &mut Self {
         let state = |&(index, name, is_running): &(u32, &str, bool)| match name.parse() {
-            Ok(name) => Ok(LinkState { index, name, is_running, mtu: 1500 }),
+            Ok(name) => Ok(LinkState { index, name, is_up: is_running, is_running, mtu: 1500 }),
             Err(InvalidName { name, .. }) => Err(OddLink { index, name }),
         };
         self.monitor.resync(links.iter().map(state).collect(), self.addresses.clone());
@@ -163,6 +163,37 @@ fn addresses_that_vanish_without_a_word_are_noticed_with_the_link() {
     rig.address(2, "10.0.0.1", true).link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has 10.0.0.1"]);
     rig.addresses.clear();
     rig.link(2, "eth0", false).wait(100).reports(&["eth0 down 2", "eth0 has"]);
+}
+
+#[test]
+fn addresses_are_read_for_new_links_and_those_that_go_down() {
+    let mut monitor = Monitor::new(Vec::new());
+    let mut stale_after = |name: &str, is_up| {
+        let link = LinkState { index: 5, name: name.parse().unwrap(), is_up, is_running: is_up, mtu: 1500 };
+        monitor.take(Notice::Link(link));
+        let stale = monitor.take_stale();
+        stale.iter().for_each(|index| monitor.on_addresses(*index, BTreeSet::new()));
+        !stale.is_empty()
+    };
+    assert!(stale_after("veth1", false));
+    assert!(!stale_after("veth1", true));
+    assert!(!stale_after("veth2", true));
+    assert!(stale_after("veth2", false));
+    assert!(!stale_after("veth2", false));
+}
+
+#[test]
+fn a_rename_does_not_hide_that_a_link_went_down() {
+    let mut rig = Rig::default();
+    rig.address(2, "fd00::1", true).link(2, "eth0", true).reports(&["eth0 up 2", "eth0 has fd00::1"]);
+    rig.addresses.clear();
+    let down = |name: &str| {
+        Notice::Link(LinkState { index: 2, name: name.parse().unwrap(), is_up: false, is_running: false, mtu: 1500 })
+    };
+    rig.monitor.take(down("eth0"));
+    rig.monitor.take(down("eth1"));
+    rig.read();
+    rig.reports(&["eth0 down 2", "eth0 gone", "eth1 down 2", "eth1 has fd00::1", "eth1 has"]);
 }
 
 #[test]
@@ -355,9 +386,10 @@ proptest! {
                     }
                 }
                 Step::Set { link, is_running } => if let Some(index) = pick(&links, link) {
+                    let (name, was_running) = links[&index].clone();
                     links.get_mut(&index).unwrap().1 = is_running;
-                    let name = links[&index].0.clone();
-                    if !is_running {
+                    // The kernel may drop addresses silently, but only when the link goes down.
+                    if was_running && !is_running {
                         rig.addresses.remove(&index);
                     }
                     rig.link(index, &name, is_running);
