@@ -8,9 +8,8 @@ use tortie_net::with_causes;
 
 use crate::cluster::{Cluster, DesiredObject, Observed, Watched};
 use crate::item::Item;
-use crate::json::field;
 use crate::queue::{RateLimiter, WorkQueue};
-use crate::same::same;
+use crate::same::is_like;
 use crate::work::{Done, Job, JobError, Task, follows, pod_of};
 
 /// Number of retries of a failing item before it is left to the next comparison.
@@ -269,8 +268,7 @@ impl Controller {
         for stored in listing.resources.iter().filter(|stored| kind.owns(&stored.key)) {
             let item = Item::Resource(stored.key.clone());
             match absent.remove(&item) {
-                Some(DesiredObject::Like(resource))
-                    if same(field(&stored.object, &["spec"]), field(resource, &["spec"])) => {}
+                Some(DesiredObject::Like(resource)) if is_like(&stored.object, resource) => {}
                 Some(DesiredObject::Unchanged(_) | DesiredObject::Endpoint(_)) => {}
                 // It may exist in Kubernetes under a name that could not be read.
                 None if self.cluster.is_incomplete(kind) => {}

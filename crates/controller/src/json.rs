@@ -7,6 +7,15 @@ pub(crate) fn field<'v>(value: &'v Value, path: &[&str]) -> &'v Value {
     path.iter().try_fold(value, |value, name| value.get(name)).unwrap_or(&Value::Null)
 }
 
+/// Removes the value at a path, if there is one.
+pub(crate) fn remove(value: &mut Value, path: &[&str]) {
+    let Some((name, parents)) = path.split_last() else { return };
+    let parent = parents.iter().try_fold(value, |value, name| value.get_mut(name));
+    if let Some(Value::Object(fields)) = parent {
+        fields.shift_remove(*name);
+    }
+}
+
 /// Sets the value at a path. A value on the way that is not an object is replaced with an object.
 pub(crate) fn set(value: &mut Value, path: &[&str], new: Value) {
     let mut place = value;

@@ -1,6 +1,27 @@
-//! Equivalence of specifications.
+//! Equivalence of the parts of resources that the controller owns.
 
 use serde_json::Value;
+use tortie_resources::to_v3::DENY_ACTION;
+
+use crate::json::{field, remove, set};
+
+/// The parts of a resource that follow its object in Kubernetes; all others belong to users.
+const OWNED: [&[&str]; 2] = [&["spec"], &["metadata", "annotations", DENY_ACTION]];
+
+/// Reports whether the owned parts of a stored resource are equivalent to the desired ones.
+pub(crate) fn is_like(stored: &Value, desired: &Value) -> bool {
+    OWNED.iter().all(|path| same(field(stored, path), field(desired, path)))
+}
+
+/// Replaces the owned parts of a stored resource by the desired ones.
+pub(crate) fn make_like(stored: &mut Value, desired: &Value) {
+    for path in OWNED {
+        match field(desired, path) {
+            Value::Null => remove(stored, path),
+            part => set(stored, path, part.clone()),
+        }
+    }
+}
 
 /// Reports whether two values are equivalent: 1000 equals 1000.0, and an empty value equals an
 /// absent one, as Go programs serialize it.
@@ -33,8 +54,37 @@ fn is_empty(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tortie_resources::to_v3::DENY_ACTION;
 
-    use super::same;
+    use super::{is_like, make_like, same};
+
+    #[test]
+    fn only_owned_parts_are_compared_and_replaced() {
+        let annotated = |action: Option<&str>, note: Option<&str>, order: u32| {
+            let mut annotations = serde_json::Map::new();
+            annotations.extend(action.map(|action| (DENY_ACTION.to_owned(), json!(action))));
+            annotations.extend(note.map(|note| ("note".to_owned(), json!(note))));
+            json!({"metadata": {"name": "p", "annotations": annotations}, "spec": {"order": order}})
+        };
+        let stored = annotated(Some("Reject"), Some("kept"), 1);
+        assert!(is_like(&stored, &annotated(Some("Reject"), None, 1)));
+        for (desired, expected) in [
+            (annotated(Some("Drop"), None, 1), annotated(Some("Drop"), Some("kept"), 1)),
+            (annotated(None, None, 1), annotated(None, Some("kept"), 1)),
+            (annotated(Some("Reject"), None, 2), annotated(Some("Reject"), Some("kept"), 2)),
+        ] {
+            assert!(!is_like(&stored, &desired), "{desired}");
+            let mut made = stored.clone();
+            make_like(&mut made, &desired);
+            assert_eq!(made, expected);
+            assert!(is_like(&made, &desired));
+        }
+        let mut bare = json!({"metadata": {"name": "p"}, "spec": {}});
+        make_like(&mut bare, &json!({"spec": {"order": 1}}));
+        assert_eq!(bare, json!({"metadata": {"name": "p"}, "spec": {"order": 1}}));
+        make_like(&mut bare, &annotated(Some("Reject"), None, 1));
+        assert_eq!(bare, annotated(Some("Reject"), None, 1));
+    }
 
     #[test]
     fn equivalent_values_are_the_same() {

@@ -11,7 +11,7 @@ use tortie_resources::to_v3::{self, EndpointFacts};
 use crate::cluster::{DesiredObject, Watched};
 use crate::item::Item;
 use crate::json::{field, set};
-use crate::same::same;
+use crate::same::{is_like, make_like};
 
 /// A unit of work for one worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,12 +92,12 @@ fn delete(store: &dyn ResourceStore, key: &ResourceKey, done: &mut Done) -> Resu
     Ok(())
 }
 
-/// Writes the specification only. Metadata and other fields that other processes wrote stay.
+/// Writes the parts that the controller owns. Metadata and other fields that other processes wrote stay.
 fn make(store: &dyn ResourceStore, key: &ResourceKey, resource: &Value, done: &mut Done) -> Result<(), StoreError> {
     match store.get(key) {
-        Ok(StoredResource { object, .. }) if same(field(&object, &["spec"]), field(resource, &["spec"])) => {}
+        Ok(StoredResource { object, .. }) if is_like(&object, resource) => {}
         Ok(StoredResource { mut object, revision, .. }) => {
-            set(&mut object, &["spec"], field(resource, &["spec"]).clone());
+            make_like(&mut object, resource);
             store.update(key, object, revision)?;
             done.updated += 1;
         }

@@ -473,12 +473,16 @@ fn fields_of_others_beside_the_specification_stay() {
     let mut world = converged();
     let key = World::key(ResourceKind::NetworkPolicy, "n0", "knp.default.p0");
     let mut object = world.store.get(&key).expect("it is there").object;
-    object["metadata"]["annotations"] = json!({"note": "kept"});
+    // The policy in Kubernetes has no action, so that this one is not the user's to give.
+    object["metadata"]["annotations"] = json!({"note": "kept", to_v3::DENY_ACTION: "Reject"});
     object["spec"]["order"] = 7.into();
     world.store.put(&key, object).expect("it can be written");
     world.drain(PERIOD);
     let object = world.store.get(&key).expect("it is there").object;
-    assert_eq!((&object["metadata"]["annotations"]["note"], &object["spec"]["order"]), (&json!("kept"), &json!(1000)));
+    assert_eq!(
+        (&object["metadata"]["annotations"], &object["spec"]["order"]),
+        (&json!({"note": "kept"}), &json!(1000))
+    );
     assert!(matches!(
         world.store.get(&World::key(ResourceKind::NetworkPolicy, "n0", "p0")),
         Err(StoreError::NotFound(_))

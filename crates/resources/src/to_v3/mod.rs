@@ -34,7 +34,7 @@ use crate::object::{Kind, Object, Options, with_object};
 use crate::tree::{Cursor, Node, Sink, UnknownField};
 
 pub use endpoint::{EndpointFacts, endpoint_facts, workload_endpoint_name};
-pub use policy::{POLICY_PREFIX, policy_name};
+pub use policy::{DENY_ACTION, POLICY_PREFIX, policy_name};
 pub use profile::{ACCOUNT_PREFIX, NAMESPACE_PREFIX, account_profile_name, namespace_profile_name};
 
 /// Result of a conversion.

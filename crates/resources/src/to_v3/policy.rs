@@ -1,8 +1,8 @@
 //! Network policies.
 
-use serde_json::{Map as JsonMap, Value as Json};
+use serde_json::{Map as JsonMap, Value as Json, json};
 use sha1::{Digest, Sha1};
-use tortie_model::{NamedProtocol, PortSpec};
+use tortie_model::{DenyAction, NamedProtocol, PortSpec};
 
 use super::{Conversion, resource};
 use crate::k8s::{self, Peer, PolicyRule, label_selector};
@@ -12,6 +12,9 @@ use crate::tree::{Map, Sink};
 
 /// Prefix of the names of policies from Kubernetes, which distinguishes them from those of users.
 pub const POLICY_PREFIX: &str = "knp.default.";
+
+/// Annotation that a policy takes over from Kubernetes: its action on denied traffic.
+pub const DENY_ACTION: &str = DenyAction::ANNOTATION;
 
 /// Length limit of a resource name.
 const MAX_NAME: usize = 253;
@@ -64,7 +67,14 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     let types: Vec<Json> = types.into_iter().filter(|(_, governs)| *governs).map(|(name, _)| name.into()).collect();
     fields.insert("types".into(), types.into());
     let namespace = &*object.id.namespace;
-    let resource_of = |fields| resource(Kind::NetworkPolicy, namespace, &policy_name(&object.id.name), fields);
+    let deny_action = object.deny_action(sink);
+    let resource_of = |fields| {
+        let mut policy = resource(Kind::NetworkPolicy, namespace, &policy_name(&object.id.name), fields);
+        if let Some(action) = deny_action {
+            policy["metadata"]["annotations"] = json!({DENY_ACTION: action.as_str()});
+        }
+        policy
+    };
     if !known_types {
         return Conversion::Unusable { substitute: Some(resource_of(fields)) };
     }

@@ -35,6 +35,24 @@ fn policy(name: &str, spec: &Json) -> Json {
            "metadata": {"name": name, "namespace": "default", "uid": "u", "resourceVersion": "7"}, "spec": spec})
 }
 
+#[test]
+fn the_action_on_denied_traffic_is_taken_over() {
+    let convert = |action: &str| {
+        let mut policy = policy("p", &json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+        policy["metadata"]["annotations"] = json!({DENY_ACTION: action, "note": "x"});
+        network_policy(&policy)
+    };
+    for action in ["Reject", "Drop"] {
+        let converted = sound(convert(action));
+        assert_eq!(converted["metadata"]["annotations"], json!({DENY_ACTION: action}));
+        readable(&converted);
+    }
+    let unknown = convert("reject");
+    let Conversion::Resource(converted) = &unknown.outcome else { panic!("{unknown:?}") };
+    assert_eq!(converted["metadata"]["annotations"], json!({DENY_ACTION: "Drop"}));
+    assert!(unknown.problems[0].message.contains("neither Drop nor Reject"), "{:?}", unknown.problems);
+}
+
 /// `kube-controllers/pkg/converter/networkpolicy_converter_test.go`.
 mod policies_of_the_original {
     use super::*;
