@@ -219,7 +219,7 @@ fn netsets(number: u32, interner: &mut Interner) -> Vec<Update> {
         let set = NetworkSet {
             nets: addresses.by_ref().take(netset_size(n) as usize).collect(),
             labels: interner.labels([("network-set-name", &name)]).expect("short values"),
-            profiles: [].into(),
+            ..NetworkSet::default()
         };
         let source = selector(&format!("network-set-name == '{name}'"));
         [

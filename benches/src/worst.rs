@@ -173,7 +173,7 @@ pub(crate) fn set_of_a_thousand_each(network_sets: u32, length: u8) -> Scenario 
     let labels = Labels::from_pairs([("role", "blocked")]).expect("short values");
     let set = |n: u32, first: u32| {
         let nets = (first..first + 1_000).map(net).collect();
-        let value = NetworkSet { nets, labels: labels.clone(), profiles: [].into() };
+        let value = NetworkSet { nets, labels: labels.clone(), ..NetworkSet::default() };
         let value = Valid::new(value).expect("valid");
         Update::NetworkSet(NetworkSetName::new(format!("blocked-{n}")), Some(value))
     };

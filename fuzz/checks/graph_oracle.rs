@@ -159,6 +159,7 @@ impl Choices<'_> {
                     labels: self.labels(),
                     profiles: self.profiles(),
                     nets: self.nets(&NETS[1..]).into(),
+                    ..NetworkSet::default()
                 });
                 Update::NetworkSet(name, valid(set))
             }

@@ -39,7 +39,7 @@ static OBJECTS: LazyLock<Vec<Vec<Update>>> = LazyLock::new(|| {
     objects.push(["x", "z"].map(|a| Update::HostEndpoint(key.clone(), valid(host(a)))).to_vec());
     let nets = |nets: &[&str]| {
         let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
-        NetworkSet { nets, labels: labels(&[("a", "x")]), profiles: [].into() }
+        NetworkSet { nets, labels: labels(&[("a", "x")]), ..NetworkSet::default() }
     };
     for name in ["s", "t"] {
         let values = [nets(&["0.0.0.0/0"]), nets(&["10.0.0.0/8", "10.0.0.1/32"]), nets(&["10.0.0.0/30"])];

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tortie_labelindex::{MatchIndex, SetDefinition};
-use tortie_model::desired::DesiredUpdate;
+use tortie_labelindex::{MatchIndex, SetChange, SetDefinition};
+use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members as SetMembers};
 use tortie_model::{
-    Cidr, HostEndpoint, HostEndpointKey, Hostname, IpPool, Key, Labels, NetworkSet, NetworkSetName, PolicyId,
-    ProfileName, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, DomainPattern, HostEndpoint, HostEndpointKey, Hostname, IpPool, IpSetId, Key, Labels, NetworkSet,
+    NetworkSetName, PolicyId, ProfileName, SyncStatus, Update, Valid, WorkloadEndpoint, WorkloadEndpointKey,
 };
 
 use crate::claims::{self, Claims};
@@ -406,12 +406,14 @@ impl Graph {
             match source {
                 SetSource::Selected(definition) => self.members.remove_set(&id, &definition),
                 SetSource::Service(service) => self.services.remove_set(id, &service),
+                SetSource::Domains(_) => self.sequencer.ip_sets.push(SetChange::Remove(id)),
             }
         }
         for (id, source) in sets.activated {
             match source {
                 SetSource::Selected(definition) => self.members.add_set(&id, definition),
                 SetSource::Service(service) => self.services.add_set(id, &service),
+                SetSource::Domains(patterns) => self.sequencer.ip_sets.push(domain_set(id, patterns)),
             }
         }
         self.members.flush(&mut self.sequencer.ip_sets);
@@ -570,6 +572,10 @@ impl Graph {
         let _ = matches.flush();
         members.is_empty() && matches.is_empty()
     }
+}
+
+fn domain_set(id: IpSetId, patterns: Arc<[DomainPattern]>) -> SetChange {
+    SetChange::Full(IpSetUpdate { id, set_type: IpSetType::Domains, members: SetMembers::Domains(patterns) })
 }
 
 /// Records the numbers of all changes, and of those of policies and endpoints.

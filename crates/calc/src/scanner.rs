@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{RuleSets, Rules};
-use tortie_model::{IpSetId, NamespacedName, Rule, RuleAction};
+use tortie_model::{DomainPattern, IpSetId, List, NamespacedName, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
 /// Members of an IP set, by definition.
@@ -21,6 +21,8 @@ pub(crate) enum SetSource {
     Selected(SetDefinition),
     /// Endpoints of a service.
     Service(ServiceSet),
+    /// Domain names that these match.
+    Domains(Arc<[DomainPattern]>),
 }
 
 /// A set of a service's endpoints.
@@ -45,6 +47,7 @@ enum Spelling {
     Selector(SelectorSpelling),
     NamedPort(Option<SelectorSpelling>, NamedPort),
     Service(ServiceSet),
+    Domains(List<DomainPattern>),
 }
 
 /// A positive and a negated selector of one side of a rule, or either alone. With a positive
@@ -130,7 +133,7 @@ impl RuleScanner {
     }
 
     /// Returns the selectors of the sets of acquired rules, without duplicate sets, in the order of
-    /// the rules. Sets of services have none.
+    /// the rules. Sets of services and of domains have none.
     #[expect(clippy::expect_used, reason = "only a flush forgets sets, after the release of all rules that have them")]
     pub(crate) fn selectors(&self, rules: [&Rules; 2]) -> Vec<Selector> {
         let ids = rules.into_iter().flat_map(|rules| rules.sets().iter()).flat_map(RuleSets::iter);
@@ -139,7 +142,7 @@ impl RuleScanner {
         let sets = sets.filter(|set| known.insert(std::ptr::from_ref(*set)));
         let selector = |set: &UsedSet| match &set.source {
             SetSource::Selected(definition) => Some(definition.selector.clone()),
-            SetSource::Service(_) => None,
+            SetSource::Service(_) | SetSource::Domains(_) => None,
         };
         sets.filter_map(selector).collect()
     }

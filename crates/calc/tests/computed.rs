@@ -233,7 +233,7 @@ fn a_mesh_has_a_set_from_the_start_and_only_pods_in_it() {
     let host_key = HostEndpointKey { host: HOST.into(), name: "eth0".into() };
     graph.on_update(Update::HostEndpoint(host_key.clone(), Some(Valid::new(host).unwrap())));
     let nets =
-        NetworkSet { nets: ["192.0.2.0/24".parse().unwrap()].into(), labels: labels(&mesh), profiles: [].into() };
+        NetworkSet { nets: ["192.0.2.0/24".parse().unwrap()].into(), labels: labels(&mesh), ..NetworkSet::default() };
     graph.on_update(Update::NetworkSet("n".into(), Some(Valid::new(nets).unwrap())));
     let out = flush(&mut graph);
     let delta = out.iter().find_map(|update| match update {

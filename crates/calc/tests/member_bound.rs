@@ -210,7 +210,7 @@ fn each_network_and_each_named_port_counts() {
     let set = NetworkSet {
         labels: Labels::from_pairs([("set", "1")]).unwrap(),
         nets: nets.into_iter().collect(),
-        profiles: [].into(),
+        ..NetworkSet::default()
     };
     let set = Update::NetworkSet("s".into(), Some(Valid::new(set).unwrap()));
     node.apply([pod(1), policy("p", &["has(set)"]), set]);

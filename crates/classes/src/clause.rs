@@ -382,7 +382,7 @@ fn draft(view: RuleView<'_>) -> Option<Draft> {
         families: Family::ALL.map(|family| view.ip_version().is_none_or(|only| only == family)),
         protocol: None,
         l4: Intervals::between(0, L4_END),
-        is_odd: view.has_unenforced_http(),
+        is_odd: view.has_unenforced_http() || view.is_by_domains_only(),
     };
     let excluded = rule.extras.not_protocol;
     draft.is_odd |= [rule.protocol, excluded].into_iter().flatten().any(|protocol| protocol.number() == 0);

@@ -139,6 +139,7 @@ impl Idle {
         match members {
             Members::Nets(nets) => Self::Nets(nets.iter().map(|net| net.masked()).collect()),
             Members::IpPorts(members) => Self::Ports(members.iter().copied().collect()),
+            Members::Domains(_) => Self::Nets(AHashSet::new()),
         }
     }
 
@@ -173,7 +174,8 @@ impl Idle {
 impl Set {
     fn new(members: &Members, addresses: &mut Addresses) -> Self {
         let mut new = match members {
-            Members::Nets(_) => Self::Nets(addresses.add_atom()),
+            // Of domains, no address is known here.
+            Members::Nets(_) | Members::Domains(_) => Self::Nets(addresses.add_atom()),
             Members::IpPorts(_) => Self::Ports(AHashMap::new()),
         };
         new.add(members, addresses);
@@ -242,6 +244,7 @@ fn nets_of(members: &Members) -> impl Iterator<Item = Cidr> + '_ {
     let (nets, ports) = match members {
         Members::Nets(nets) => (&nets[..], &[][..]),
         Members::IpPorts(members) => (&[][..], &members[..]),
+        Members::Domains(_) => (&[][..], &[][..]),
     };
     nets.iter().copied().chain(ports.iter().map(|member| Cidr::host(member.address())))
 }

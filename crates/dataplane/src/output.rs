@@ -501,5 +501,6 @@ pub(crate) fn members(members: &Members) -> Vec<Member> {
     match members {
         Members::Nets(nets) => nets.iter().copied().map(Member::from).collect(),
         Members::IpPorts(members) => members.iter().copied().map(Member::from).collect(),
+        Members::Domains(_) => Vec::new(),
     }
 }

@@ -159,4 +159,6 @@ pub enum Unenforceable {
     EmptyPortRange,
     /// The id of an IP set is not a valid name.
     IpSetId,
+    /// Which addresses belong to domain names is not known.
+    Domains,
 }

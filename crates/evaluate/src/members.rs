@@ -18,7 +18,8 @@ pub(crate) enum MemberSet {
 impl MemberSet {
     pub(crate) fn new(members: &Members) -> Self {
         let mut set = match members {
-            Members::Nets(_) => Self::Nets(NetSet::default()),
+            // Of domains, no address is known here.
+            Members::Nets(_) | Members::Domains(_) => Self::Nets(NetSet::default()),
             Members::IpPorts(_) => Self::IpPorts(SharedMap::default()),
         };
         set.add(members);

@@ -78,6 +78,9 @@ impl Matcher<'_> {
         if view.has_unenforced_http() {
             self.note(Unenforceable::Http);
         }
+        if view.is_by_domains_only() {
+            self.note(Unenforceable::Domains);
+        }
         let protocol = match self.protocol(rule) {
             Ok(protocol) => protocol,
             Err(mismatch) => return Ok(Some(mismatch)),

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::{Cidr, CidrList, InterfaceName, InvalidName, Labels, Mac, ProfileName, Protocol, ShortList};
+use crate::{
+    Cidr, CidrList, DomainPattern, InterfaceName, InvalidName, Labels, List, Mac, ProfileName, Protocol, ShortList,
+};
 
 /// Administrative state of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -252,4 +254,11 @@ pub struct NetworkSet {
     pub labels: Labels,
     /// The profiles whose labels it inherits.
     pub profiles: Arc<[ProfileName]>,
+    /// Names whose addresses count as well (`allowedEgressDomains`), in egress rules that allow
+    /// and select the set as destination. They are sorted, each once.
+    #[cfg_attr(
+        feature = "serde",
+        serde(skip_serializing_if = "<[_]>::is_empty", deserialize_with = "crate::serde_forms::sorted_domains")
+    )]
+    pub domains: List<DomainPattern>,
 }

@@ -18,7 +18,7 @@
 //! let set = NetworkSet {
 //!     nets: ["192.0.2.0/24".parse().unwrap()].into(),
 //!     labels: Labels::from_pairs([("role", "partner")]).unwrap(),
-//!     profiles: [].into(),
+//!     ..NetworkSet::default()
 //! };
 //! let name = NetworkSetName::new("partners");
 //! let update = Update::NetworkSet(name.clone(), Some(Valid::new(set)?));
@@ -82,8 +82,9 @@ mod valid;
 mod value;
 
 pub use tortie_net::{
-    Budget, Cause, Cidr, CidrIter, CidrList, CidrParseError, Family, InterfaceName, InvalidName, IpSetId, Ledger, Mac,
-    MacParseError, NamedProtocol, Protocol, parse_address, with_causes,
+    Budget, Cause, Cidr, CidrIter, CidrList, CidrParseError, DomainName, DomainParseError, DomainPattern, Family,
+    InterfaceName, InvalidName, IpSetId, Ledger, Mac, MacParseError, NamedProtocol, Protocol, parse_address,
+    with_causes,
 };
 
 pub use bgp_peer::{BgpPeer, PeerNodes};

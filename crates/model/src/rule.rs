@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use tortie_selector::Selector;
 
 use crate::extras::Seldom;
-use crate::{Cidr, Extras, Family, List, NamespacedName, PortSpec, Protocol};
+use crate::{Cidr, DomainPattern, Extras, Family, List, NamespacedName, PortSpec, Protocol};
 
 /// Action of a rule on the traffic that it matches.
 ///
@@ -162,6 +162,13 @@ pub struct EntityExtras {
     pub not_ports: List<PortSpec>,
     /// An endpoint of this service.
     pub service: Option<Box<NamespacedName>>,
+    /// An address of a name that one of these matches; empty: any. Only destinations of egress
+    /// rules that allow have them, alone but for ports. They are sorted, each once.
+    #[cfg_attr(
+        feature = "serde",
+        serde(skip_serializing_if = "<[_]>::is_empty", deserialize_with = "crate::serde_forms::sorted_domains")
+    )]
+    pub domains: List<DomainPattern>,
     /// The match as the user wrote it, before it was combined into the selector; for display and
     /// application-layer enforcement.
     pub original: OriginalMatch,

@@ -9,11 +9,11 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::desired::{
-    IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, RouteTypes, RuleSets, RuleView, Rules,
+    IpPortMember, IpSetDelta, IpSetType, IpSetUpdate, Members, RouteTypes, RuleSets, RuleView, Rules, is_domain_set,
 };
 use crate::{
-    Cidr, Extras, IpSetId, Labels, List, Order, PolicyKind, PortSpec, Rule, Seldom, ShortList, Valid, Validate,
-    WorkloadEndpointKey,
+    Cidr, DomainPattern, Extras, IpSetId, Labels, List, Order, PolicyKind, PortSpec, Rule, Seldom, ShortList, Valid,
+    Validate, WorkloadEndpointKey,
 };
 
 impl<T: Serialize> Serialize for Valid<T> {
@@ -210,6 +210,7 @@ impl<'de> Deserialize<'de> for Rules {
 enum MembersForm {
     Nets(BTreeSet<Cidr>),
     IpPorts(BTreeSet<IpPortMember>),
+    Domains(BTreeSet<DomainPattern>),
 }
 
 impl<'de> Deserialize<'de> for Members {
@@ -217,6 +218,7 @@ impl<'de> Deserialize<'de> for Members {
         Ok(match MembersForm::deserialize(deserializer)? {
             MembersForm::Nets(nets) => Self::Nets(nets.into_iter().collect()),
             MembersForm::IpPorts(members) => Self::IpPorts(members.into_iter().collect()),
+            MembersForm::Domains(patterns) => Self::Domains(patterns.into_iter().collect()),
         })
     }
 }
@@ -233,7 +235,10 @@ impl<'de> Deserialize<'de> for IpSetUpdate {
         }
         let Form { id, set_type, members } = Form::deserialize(deserializer)?;
         match (set_type, &members) {
-            (IpSetType::Ip | IpSetType::Net, Members::Nets(_)) | (IpSetType::IpAndPort, Members::IpPorts(_)) => {
+            (IpSetType::Domains, Members::Domains(_)) if is_domain_set(&id) => Ok(Self { id, set_type, members }),
+            (IpSetType::Ip | IpSetType::Net, Members::Nets(_)) | (IpSetType::IpAndPort, Members::IpPorts(_))
+                if !is_domain_set(&id) =>
+            {
                 Ok(Self { id, set_type, members })
             }
             _ => Err(Error::custom(format_args!("IP set {id}: its members are not of its type"))),
@@ -262,6 +267,11 @@ impl<'de> Deserialize<'de> for IpSetDelta {
             None => Ok(Self { id, added, removed }),
         }
     }
+}
+
+/// Reads patterns in any order, with repetitions.
+pub(crate) fn sorted_domains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<List<DomainPattern>, D::Error> {
+    BTreeSet::deserialize(deserializer).map(|patterns| patterns.into_iter().collect())
 }
 
 /// Returns the first member that two sorted lists have in common.

@@ -263,6 +263,21 @@ pub enum Reason {
     /// A policy that is both untracked and pre-DNAT.
     #[error("cannot be combined with `untracked`")]
     PreDnatAndUntracked,
+    /// Domains of a source, or in an ingress rule.
+    #[error("domains are allowed only as destinations of egress rules")]
+    DomainsOutsideEgress,
+    /// Domains in a rule of a profile.
+    #[error("domains are allowed only in rules of policies")]
+    DomainsOfProfile,
+    /// Domains in an untracked policy, which also judges the answers.
+    #[error("domains cannot be combined with `untracked`")]
+    DomainsAndUntracked,
+    /// Domains in a rule with another action.
+    #[error("domains are allowed only in rules with the action Allow")]
+    DomainsWithoutAllow,
+    /// Domains beside networks, selectors or a service.
+    #[error("domains cannot be combined with networks, selectors or services")]
+    DomainsNotAlone,
     /// An address of the wrong family.
     #[error("an address is of the wrong family")]
     Family,
@@ -289,7 +304,8 @@ impl Validate for Policy {
     }
 
     fn validate_stored(&self) -> Result<(), Invalid> {
-        rule::lists(&self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
+        let owner = if self.untracked { rule::Owner::UntrackedPolicy } else { rule::Owner::Policy };
+        rule::lists(owner, &self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
     }
 }
 
@@ -297,7 +313,7 @@ impl Validate for ProfileRules {
     const RESOURCE: &'static str = "ProfileRules";
 
     fn validate(&self) -> Result<(), Invalid> {
-        rule::lists(&self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
+        rule::lists(rule::Owner::Profile, &self.inbound, &self.outbound).map_err(Invalid::of::<Self>)
     }
 }
 

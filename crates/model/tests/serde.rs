@@ -6,12 +6,12 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tortie_model::desired::{
-    Contested, DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Route, RouteTypes, RuleSets, Rules,
-    WireguardPeer,
+    Contested, DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Route, RouteTypes, RuleSets, RuleView,
+    Rules, WireguardPeer,
 };
 use tortie_model::{
-    AdminState, EndpointSlice, EntityExtras, EntityMatch, Labels, NatMapping, NetworkSet, NodeTunnels, Order, Policy,
-    PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, Tier, Update, Valid, WorkloadEndpoint,
+    AdminState, DomainPattern, EndpointSlice, EntityExtras, EntityMatch, Labels, NatMapping, NetworkSet, NodeTunnels,
+    Order, Policy, PolicyId, PolicyKind, PortSpec, Protocol, Rule, RuleAction, Tier, Update, Valid, WorkloadEndpoint,
     WorkloadEndpointKey,
 };
 
@@ -188,6 +188,46 @@ fn values_valid_in_a_datastore_are_valid_in_json() {
     let update = Update::WorkloadEndpoint(key, Some(Valid::stored(endpoint).unwrap()));
     let text = serde_json::to_string(&update).unwrap();
     assert_eq!(serde_json::from_str::<Update>(&text).unwrap(), update);
+}
+
+#[test]
+fn domains_are_sorted_and_belong_to_sets_of_their_own() {
+    let json = json!({"action": "allow", "destination": {"extras": {"domains": ["b.io", "*.A.io.", "b.io"]}}});
+    let rule: Rule = serde_json::from_value(json).unwrap();
+    let domains = ["*.a.io", "b.io"].map(|text| text.parse::<DomainPattern>().unwrap());
+    assert_eq!(rule.destination.extras.domains, domains.clone().into());
+    let written = serde_json::to_value(&rule).unwrap();
+    assert_eq!(written["destination"]["extras"]["domains"], json!(["*.a.io", "b.io"]));
+    let bad = json!({"action": "allow", "destination": {"extras": {"domains": ["w*.io"]}}});
+    assert!(serde_json::from_value::<Rule>(bad).unwrap_err().to_string().contains("`*` must be a whole label"));
+
+    let members = json!({"domains": ["b.io", "*.a.io"]});
+    let read = |id: &str, set_type: &str, members: &Value| {
+        serde_json::from_value::<IpSetUpdate>(json!({"id": id, "set_type": set_type, "members": members}))
+    };
+    let set = read("d:x", "domains", &members).unwrap();
+    assert_eq!(set.members, Members::Domains(domains.into()));
+    let nets = json!({"nets": []});
+    for (id, set_type, members) in
+        [("s:x", "domains", &members), ("d:x", "net", &nets), ("d:x", "domains", &nets), ("d:x", "net", &members)]
+    {
+        assert!(read(id, set_type, members).is_err(), "{id} {set_type} {members}");
+    }
+}
+
+#[test]
+fn a_rule_by_domains_needs_their_set_and_allows() {
+    let read = |action: &str, domains: Value, sets: Value| {
+        let rule = json!({"action": action, "destination": {"extras": {"domains": domains}}});
+        serde_json::from_value::<Rules>(json!([{"rule": rule, "sets": sets}])).map_err(|error| error.to_string())
+    };
+    let error = read("allow", json!(["a.io"]), json!({})).unwrap_err();
+    assert_eq!(error, "rule 0: dst_domains has no IP set");
+    let error = read("deny", json!([]), json!({"dst_domains": ["d:x"]})).unwrap_err();
+    assert_eq!(error, "rule 0: only a rule that allows can have sets of domains");
+    let rules = read("allow", json!(["a.io"]), json!({"dst_domains": ["d:x"]})).unwrap();
+    assert!(rules.iter().all(RuleView::is_by_domains_only));
+    assert!(rules.sets()[0].iter().eq([&"d:x".into()]));
 }
 
 proptest! {

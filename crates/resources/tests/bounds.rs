@@ -54,7 +54,8 @@ fn peers_times_ports() {
     let peers = vec!["{podSelector: {}}"; 300].join(",");
     let ports: Vec<String> = (0..300).map(|n| format!("{{port: {}}}", 2 * n + 1)).collect();
     let (problems, selector) = refused(&kubernetes(&format!("{{from: [{peers}], ports: [{}]}}", ports.join(","))));
-    let bound = "with the rules before it stands for 90000 networks and ports in rules, at most 50000 are allowed";
+    let bound =
+        "with the rules before it stands for 90000 networks, ports and domains in rules, at most 50000 are allowed";
     assert_eq!(problems, [format!("spec.ingress[0]: {bound}")]);
     let pods = r#"(projectcalico.org/orchestrator == "k8s" && app == "db")"#;
     assert_eq!(selector, format!(r#"({pods} && projectcalico.org/namespace == "dev")"#));

@@ -143,6 +143,7 @@ fn side() -> impl Strategy<Value = EntityMatch> {
                 not_ports: not_ports.into(),
                 service: service.map(Box::new),
                 original,
+                ..EntityExtras::default()
             };
             EntityMatch { nets: nets.into(), selector, ports: ports.into(), extras: extras.into() }
         })
@@ -490,7 +491,7 @@ fn update() -> impl Strategy<Value = Update> {
             let nets = nets.into_vec().into();
             Update::NetworkSet(
                 (&*name).into(),
-                Some(Valid::stored(NetworkSet { nets, labels, profiles }).expect("valid")),
+                Some(Valid::stored(NetworkSet { nets, labels, profiles, ..NetworkSet::default() }).expect("valid")),
             )
         }),
         ip_pool().prop_map(|pool| Update::IpPool(pool.cidr.masked(), Some(pool.into()))),

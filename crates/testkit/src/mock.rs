@@ -20,10 +20,11 @@ use std::sync::Arc;
 use tortie_model::desired::{
     ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpPortMember, IpSetDelta, IpSetType,
     IpSetUpdate, Members, Policy, Profile, Route, Rules, TierPolicies, Vtep, WireguardPeer, WorkloadEndpointState,
+    is_domain_set,
 };
 use tortie_model::{
-    BgpConfiguration, Cidr, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName, PolicyId, ProfileName,
-    Service, WorkloadEndpointId,
+    BgpConfiguration, Cidr, DomainPattern, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName,
+    PolicyId, ProfileName, Service, WorkloadEndpointId,
 };
 
 /// Members of a set, without order.
@@ -33,6 +34,8 @@ pub enum MemberSet {
     Nets(BTreeSet<Cidr>),
     /// Addresses with ports.
     IpPorts(BTreeSet<IpPortMember>),
+    /// Patterns of domain names.
+    Domains(BTreeSet<DomainPattern>),
 }
 
 impl MemberSet {
@@ -40,6 +43,10 @@ impl MemberSet {
         let set = match members {
             Members::Nets(nets) => Self::Nets(nets.iter().copied().collect()),
             Members::IpPorts(members) => Self::IpPorts(members.iter().copied().collect()),
+            Members::Domains(patterns) => {
+                assert!(patterns.is_sorted(), "{id}: patterns are sorted");
+                Self::Domains(patterns.iter().cloned().collect())
+            }
         };
         assert_eq!(set.len(), members.len(), "{id}: a member is listed twice");
         set
@@ -49,6 +56,7 @@ impl MemberSet {
         match self {
             Self::Nets(nets) => nets.len(),
             Self::IpPorts(members) => members.len(),
+            Self::Domains(patterns) => patterns.len(),
         }
     }
 
@@ -58,6 +66,7 @@ impl MemberSet {
         match self {
             Self::Nets(nets) => nets.iter().map(ToString::to_string).collect(),
             Self::IpPorts(members) => members.iter().map(ToString::to_string).collect(),
+            Self::Domains(patterns) => patterns.iter().map(ToString::to_string).collect(),
         }
     }
 }
@@ -205,8 +214,13 @@ impl MockDataplane {
     fn set_ip_set(&mut self, update: &IpSetUpdate) {
         let id = &update.id;
         let members = MemberSet::new(id, &update.members);
-        let has_ports = matches!(members, MemberSet::IpPorts(_));
-        assert_eq!(update.set_type == IpSetType::IpAndPort, has_ports, "{id}: members do not fit the type");
+        let fits = match members {
+            MemberSet::Nets(_) => matches!(update.set_type, IpSetType::Ip | IpSetType::Net),
+            MemberSet::IpPorts(_) => update.set_type == IpSetType::IpAndPort,
+            MemberSet::Domains(_) => update.set_type == IpSetType::Domains,
+        };
+        assert!(fits, "{id}: members do not fit the type");
+        assert_eq!(is_domain_set(id), update.set_type == IpSetType::Domains, "{id}: the type does not fit the id");
         if let Some((set_type, _)) = self.ip_sets.insert(id.clone(), (update.set_type, members)) {
             assert_eq!(set_type, update.set_type, "{id} changed its type");
         }

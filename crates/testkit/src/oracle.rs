@@ -14,8 +14,8 @@ use tortie_model::desired::{
     RuleSets, Rules, TierList, TierPolicies, WorkloadEndpointState,
 };
 use tortie_model::{
-    Cidr, EndpointPort, EntityMatch, IpSetId, Key, Labels, Node, Policy, PolicyId, PortSpec, ProfileName, ProfileRules,
-    Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update, selects_nodes,
+    Cidr, DomainPattern, EndpointPort, EntityMatch, IpSetId, Key, Labels, Node, Policy, PolicyId, PortSpec,
+    ProfileName, ProfileRules, Protocol, Rule, RuleAction, TierDefaultAction, TierName, Update, selects_nodes,
 };
 use tortie_selector::{Expr, Selector, unique_id};
 
@@ -295,6 +295,9 @@ impl World<'_> {
                 sets.src.extend(rule.source.extras.service.as_ref().map(|service| self.service_set(service, false)));
                 sets.dst_ip_ports
                     .extend(rule.destination.extras.service.as_ref().map(|service| self.service_set(service, true)));
+                if !rule.destination.extras.domains.is_empty() {
+                    sets.dst_domains.push(self.domain_set(&rule.destination.extras.domains));
+                }
                 sets
             })
             .collect();
@@ -362,6 +365,14 @@ impl World<'_> {
             }
         }
         self.expected.ip_sets.insert(id.clone(), (IpSetType::IpAndPort, MemberSet::IpPorts(members)));
+        id
+    }
+
+    fn domain_set(&mut self, domains: &[DomainPattern]) -> IpSetId {
+        let texts: Vec<String> = domains.iter().map(ToString::to_string).collect();
+        let id = IpSetId::new(unique_id("d", &texts.join(" ")));
+        let set = (IpSetType::Domains, MemberSet::Domains(domains.iter().cloned().collect()));
+        self.expected.ip_sets.insert(id.clone(), set);
         id
     }
 

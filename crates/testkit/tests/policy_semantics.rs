@@ -15,6 +15,8 @@ mod defects;
 #[path = "policy_semantics/difference.rs"]
 mod difference;
 #[path = "policy_semantics/evaluate.rs"]
+mod domains;
+
 mod evaluate;
 #[path = "policy_semantics/histories.rs"]
 mod histories;

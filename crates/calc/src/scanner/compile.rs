@@ -6,7 +6,7 @@ use ahash::AHashMap;
 use smallvec::smallvec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
-use tortie_model::{EntityMatch, IpSetId, PortSpec, Protocol, Rule};
+use tortie_model::{DomainPattern, EntityMatch, IpSetId, PortSpec, Protocol, Rule};
 use tortie_selector::{Selector, unique_id};
 
 use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, WrittenSelector};
@@ -50,12 +50,17 @@ impl Compiler<'_> {
             not_dst: dst.not_matched,
             not_dst_named_ports: dst.not_named_ports,
             dst_ip_ports: SetIds::new(),
+            dst_domains: SetIds::new(),
         };
         if let Some(service) = &rule.source.extras.service {
             sets.src.push(self.service(ServiceSet { service: (**service).clone(), with_ports: false }));
         }
         if let Some(service) = &rule.destination.extras.service {
             sets.dst_ip_ports.push(self.service(ServiceSet { service: (**service).clone(), with_ports: true }));
+        }
+        let domains = &rule.destination.extras.domains;
+        if !domains.is_empty() {
+            sets.dst_domains.push(self.set(Spelling::Domains(domains.clone()), &mut None));
         }
         sets
     }
@@ -140,7 +145,14 @@ fn resolve(spelling: &Spelling, resolved: &mut Option<Selector>) -> (IpSetId, Se
             (id, SetSource::Selected(SetDefinition { selector, named_port: Some(port.clone()) }))
         }
         Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
+        Spelling::Domains(patterns) => (domain_set_id(patterns), SetSource::Domains(patterns[..].into())),
     }
+}
+
+/// Returns the id of the set of these patterns.
+fn domain_set_id(patterns: &[DomainPattern]) -> IpSetId {
+    let text: Vec<&str> = patterns.iter().map(DomainPattern::as_str).collect();
+    IpSetId::new(unique_id("d", &text.join(" ")))
 }
 
 impl SelectorSpelling {

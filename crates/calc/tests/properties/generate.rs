@@ -6,10 +6,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tortie_model::{
-    Cidr, DenyAction, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, HostEndpoint,
-    HostEndpointKey, Labels, List, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId, PolicyKind,
-    PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier, TierDefaultAction,
-    Update, Valid, Validate, WorkloadEndpoint, WorkloadEndpointKey,
+    Cidr, DenyAction, DomainPattern, EndpointPort, EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch,
+    HostEndpoint, HostEndpointKey, Labels, List, NamedProtocol, NamespacedName, NetworkSet, Order, Policy, PolicyId,
+    PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, Rule, RuleAction, Tier,
+    TierDefaultAction, Update, Valid, Validate, WorkloadEndpoint, WorkloadEndpointKey,
 };
 use tortie_selector::Selector;
 
@@ -118,7 +118,12 @@ fn network_set() -> impl Strategy<Value = Update> {
     let nets = ["0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/30", "10.0.0.1/32", "::/0", "fd00::/64", "128.0.0.0/1"];
     let value = (labels(), profiles(), cidrs(&nets, 4));
     (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
-        let set = value.map(|(labels, profiles, nets)| NetworkSet { labels, profiles, nets: nets.into() });
+        let set = value.map(|(labels, profiles, nets)| NetworkSet {
+            labels,
+            profiles,
+            nets: nets.into(),
+            ..NetworkSet::default()
+        });
         Update::NetworkSet(format!("set{n}").as_str().into(), valid(set))
     })
 }
@@ -161,6 +166,25 @@ fn rules() -> impl Strategy<Value = Arc<[Rule]>> {
     prop::collection::vec(rule(), 0..3).prop_map(Into::into)
 }
 
+/// Rules for traffic from endpoints, which may name domains.
+fn egress_rules() -> impl Strategy<Value = Arc<[Rule]>> {
+    let names = ["a.io", "*.a.io", "b.io"].map(|name| name.parse::<DomainPattern>().unwrap());
+    let by_domains = (subsequence(names.to_vec(), 1..=2), port_specs()).prop_map(|(mut domains, ports)| {
+        domains.sort();
+        let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
+        rule.destination.ports = ports;
+        rule.destination.extras.domains = domains.into();
+        rule
+    });
+    let rule = prop_oneof![3 => rule().boxed(), 1 => by_domains.boxed()];
+    prop::collection::vec(rule, 0..3).prop_map(Into::into)
+}
+
+/// The rules without those by domains, which untracked policies cannot have.
+fn without_domains(rules: &[Rule]) -> Arc<[Rule]> {
+    rules.iter().filter(|rule| rule.destination.extras.domains.is_empty()).cloned().collect()
+}
+
 fn policy() -> impl Strategy<Value = Update> {
     let ids = vec![
         PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "a"),
@@ -174,7 +198,7 @@ fn policy() -> impl Strategy<Value = Update> {
     let flags =
         (prop::bool::weighted(0.1), prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.1));
     let deny_action = select(vec![None, None, Some(DenyAction::Drop), Some(DenyAction::Reject)]);
-    let value = (place, types, (flags, deny_action), selector(), rules(), rules());
+    let value = (place, types, (flags, deny_action), selector(), rules(), egress_rules());
     (select(ids), prop::option::weighted(0.8, value)).prop_map(|(id, value)| {
         let policy = value.map(|((tier, order), (ingress, egress), flags, selector, inbound, outbound)| {
             let ((untracked, pre_dnat, apply_on_forward, needed_on_every_node), deny_action) = flags;
@@ -184,7 +208,7 @@ fn policy() -> impl Strategy<Value = Update> {
                 selector,
                 types: PolicyTypes { ingress, egress },
                 inbound,
-                outbound,
+                outbound: if untracked { without_domains(&outbound) } else { outbound },
                 untracked,
                 pre_dnat,
                 apply_on_forward,

@@ -45,6 +45,7 @@ fn expected_state(datastore: &Datastore) -> DesiredState {
         let members = match members {
             MemberSet::Nets(nets) => Members::Nets(nets.into_iter().collect()),
             MemberSet::IpPorts(members) => Members::IpPorts(members.into_iter().collect()),
+            MemberSet::Domains(patterns) => Members::Domains(patterns.into_iter().collect()),
         };
         (id, members)
     });

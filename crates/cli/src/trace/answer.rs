@@ -194,6 +194,7 @@ fn left_out(reason: Unenforceable) -> &'static str {
         Unenforceable::PortsWithoutProtocol => "it has ports without a protocol that has ports",
         Unenforceable::EmptyPortRange => "the first port of a range is behind its last",
         Unenforceable::IpSetId => "one of its IP sets has no valid name",
+        Unenforceable::Domains => "it matches by domain names, whose addresses are not known",
         _ => "it has a match that this command does not know",
     }
 }

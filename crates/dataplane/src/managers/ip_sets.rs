@@ -129,7 +129,9 @@ impl IpSetManager {
             }
             return;
         }
-        let result = output.replace_set(&update.id, kernel_type(update.set_type), &members(&update.members));
+        // No rule refers to a set of domains.
+        let Some(set_type) = kernel_type(update.set_type) else { return };
+        let result = output.replace_set(&update.id, set_type, &members(&update.members));
         self.note(update.id.clone(), result);
     }
 
@@ -179,10 +181,11 @@ impl IpSetManager {
     }
 }
 
-const fn kernel_type(set_type: IpSetType) -> SetType {
+const fn kernel_type(set_type: IpSetType) -> Option<SetType> {
     match set_type {
-        IpSetType::Ip => SetType::HashIp,
-        IpSetType::IpAndPort => SetType::HashIpPort,
-        IpSetType::Net => SetType::HashNet,
+        IpSetType::Ip => Some(SetType::HashIp),
+        IpSetType::IpAndPort => Some(SetType::HashIpPort),
+        IpSetType::Net => Some(SetType::HashNet),
+        IpSetType::Domains => None,
     }
 }

@@ -432,8 +432,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
     fn full(&mut self, id: SetId, mut nets: Vec<Cidr>) -> Option<IpSetUpdate> {
         // The set may have been removed again, or have been added twice.
         let set = self.sets.get(id)?.as_ref().filter(|set| !set.live)?;
-        let (members, cover) = match &set.named_port {
-            Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), None),
+        let (members, set_type, cover) = match &set.named_port {
+            Some(named) => (Members::IpPorts(self.list_ports(set.selector, named)), IpSetType::IpAndPort, None),
             None => {
                 sort(&mut nets);
                 let mut cover = None;
@@ -441,12 +441,8 @@ impl<I: Clone + Eq + Hash + Ord> MemberIndex<I> {
                     cover = Some(Box::new(Cover::of_sorted(&nets)));
                     cover::keep_maximal(&mut nets);
                 }
-                (Members::Nets(nets), cover)
+                (Members::Nets(nets), IpSetType::Net, cover)
             }
-        };
-        let set_type = match members {
-            Members::Nets(_) => IpSetType::Net,
-            Members::IpPorts(_) => IpSetType::IpAndPort,
         };
         let set = defined(&mut self.sets[id]);
         set.live = true;

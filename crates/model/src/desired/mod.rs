@@ -18,11 +18,11 @@ pub use tortie_net::{IpPortMember, PortProtocol};
 
 pub use computed::{ComputedFields, Contest, Contested, LiveMigrationRole, QosPolicy, SkipRedirect};
 pub use routes::{PoolType, Route, RouteTypes, TunnelTypes, Vtep, VtepAddresses};
-pub use rules::{RuleSets, RuleView, Rules, RulesError, SetIds};
+pub use rules::{RuleSets, RuleView, Rules, RulesError, SetIds, is_domain_set};
 
 use crate::{
-    BgpConfiguration, Cidr, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels, NamespacedName,
-    PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
+    BgpConfiguration, Cidr, DomainPattern, HostEndpoint, HostEndpointName, Hostname, IpPool, IpSetId, Labels,
+    NamespacedName, PolicyId, ProfileName, Service, TierDefaultAction, TierName, WorkloadEndpoint, WorkloadEndpointId,
 };
 
 /// One change of the desired state. Deliberately exhaustive: a dataplane must handle every variant.
@@ -186,6 +186,9 @@ pub enum IpSetType {
     IpAndPort,
     /// Networks.
     Net,
+    /// Patterns of domain names. The set holds the addresses that an endpoint has learned for names
+    /// that one of them matches, of each endpoint by itself.
+    Domains,
 }
 
 /// Members of one IP set, packed.
@@ -196,6 +199,9 @@ pub enum Members {
     Nets(Vec<Cidr>),
     /// Of a set of type [`IpSetType::IpAndPort`].
     IpPorts(Vec<IpPortMember>),
+    /// Of a set of type [`IpSetType::Domains`]. They do not change by deltas: another
+    /// [`DesiredUpdate::IpSet`] replaces all.
+    Domains(Arc<[DomainPattern]>),
 }
 
 impl Members {
@@ -205,6 +211,7 @@ impl Members {
         match self {
             Self::Nets(nets) => nets.len(),
             Self::IpPorts(members) => members.len(),
+            Self::Domains(patterns) => patterns.len(),
         }
     }
 

@@ -32,6 +32,11 @@ pub struct RuleSets {
     pub not_dst: SetIds,
     /// Sets that must not hold destination address and port.
     pub not_dst_named_ports: SetIds,
+    /// Sets of type [`IpSetType::Domains`](super::IpSetType::Domains), each of which is an
+    /// alternative to `dst`: the destination must be in all sets of `dst`, if there are any, or in
+    /// one of these. Only egress rules that allow have them.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "<[_]>::is_empty"))]
+    pub dst_domains: SetIds,
 }
 
 impl RuleSets {
@@ -47,6 +52,7 @@ impl RuleSets {
             &self.dst_ip_ports,
             &self.not_dst,
             &self.not_dst_named_ports,
+            &self.dst_domains,
         ]
         .into_iter()
         .flatten()
@@ -86,15 +92,22 @@ impl Rules {
     /// ```
     ///
     /// # Errors
-    /// [`RulesError`] if the lengths differ, or if a selector, a service or a named port has no
-    /// set: the rule would match more than intended.
+    /// [`RulesError`] if the lengths differ, or if a selector, a service, a named port or domains
+    /// have no set: the rule would match more than intended. Also if a rule with sets of domains
+    /// does not allow: an address that nobody has asked for would pass a rule that denies names.
     pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Result<Self, RulesError> {
         if rules.len() != sets.len() {
             return Err(RulesError::Lengths { rules: rules.len(), sets: sets.len() });
         }
         let missing = |(rule, sets)| field_without_set(rule, sets);
-        match rules.iter().zip(sets.iter()).map(missing).enumerate().find_map(|(i, field)| Some((i, field?))) {
-            Some((rule, field)) => Err(RulesError::MissingSet { rule, field }),
+        let all = || rules.iter().zip(sets.iter());
+        if let Some((rule, field)) = all().map(missing).enumerate().find_map(|(i, field)| Some((i, field?))) {
+            return Err(RulesError::MissingSet { rule, field });
+        }
+        let is_odd =
+            |(rule, sets): (&Rule, &RuleSets)| !sets.dst_domains.is_empty() && rule.action != RuleAction::Allow;
+        match all().position(is_odd) {
+            Some(rule) => Err(RulesError::DomainsWithoutAllow { rule }),
             None => Ok(Self { rules, sets, http_by_proxy: false }),
         }
     }
@@ -156,6 +169,12 @@ pub enum RulesError {
         /// The field of the rule, named as in the datastore's JSON.
         field: &'static str,
     },
+    /// A rule that does not allow has sets of domains.
+    #[error("rule {rule}: only a rule that allows can have sets of domains")]
+    DomainsWithoutAllow {
+        /// Index of the rule.
+        rule: usize,
+    },
 }
 
 fn field_without_set(rule: &Rule, sets: &RuleSets) -> Option<&'static str> {
@@ -176,7 +195,21 @@ fn field_without_set(rule: &Rule, sets: &RuleSets) -> Option<&'static str> {
         service: &sets.dst_ip_ports,
     };
     let in_source = source.missing(&rule.source, SOURCE);
-    in_source.or_else(|| destination.missing(&rule.destination, DESTINATION))
+    let has_domains = [&rule.source, &rule.destination].into_iter().any(|side| !side.extras.domains.is_empty());
+    let domains = (has_domains && sets.dst_domains.is_empty()).then_some("dst_domains");
+    in_source.or_else(|| destination.missing(&rule.destination, DESTINATION)).or(domains)
+}
+
+/// Reports whether a set is one of domains. Only such sets have ids that begin with `d:`.
+///
+/// ```
+/// use tortie_model::desired::is_domain_set;
+/// assert!(is_domain_set(&"d:VYY8wPBkyVgCdUIMYL8mXQIXzS_K8K6r0A0Hcg".into()));
+/// assert!(!is_domain_set(&"s:VYY8wPBkyVgCdUIMYL8mXQIXzS_K8K6r0A0Hcg".into()));
+/// ```
+#[must_use]
+pub fn is_domain_set(id: &IpSetId) -> bool {
+    id.as_str().starts_with("d:")
 }
 
 /// The IP sets of one side of a rule.
@@ -232,6 +265,30 @@ impl<'a> RuleView<'a> {
         let is_left_to_proxy =
             self.http_by_proxy && matches!(self.action(), RuleAction::Allow | RuleAction::Unspecified);
         self.rule.extras.http.is_some() && !is_left_to_proxy
+    }
+
+    /// Reports whether only sets of domains can match the destination. A consumer that cannot
+    /// enforce such sets leaves the rule out, which allows less. It applies a rule with both kinds
+    /// of sets without those of domains.
+    ///
+    /// ```
+    /// use tortie_model::desired::{RuleSets, Rules};
+    /// use tortie_model::{Rule, RuleAction};
+    ///
+    /// let by = |dst: &[&str], domains: &[&str]| RuleSets {
+    ///     dst: dst.iter().map(|id| (*id).into()).collect(),
+    ///     dst_domains: domains.iter().map(|id| (*id).into()).collect(),
+    ///     ..RuleSets::default()
+    /// };
+    /// let sets = [by(&[], &["d:x"]), by(&["s:y"], &["d:x"]), by(&["s:y"], &[])];
+    /// let rules = Rules::new(vec![Rule::new(RuleAction::Allow); 3].into(), sets.into())?;
+    /// let left_out: Vec<_> = rules.iter().map(|rule| rule.is_by_domains_only()).collect();
+    /// assert_eq!(left_out, [true, false, false]);
+    /// # Ok::<(), tortie_model::desired::RulesError>(())
+    /// ```
+    #[must_use]
+    pub fn is_by_domains_only(self) -> bool {
+        !self.sets.dst_domains.is_empty() && self.sets.dst.is_empty()
     }
 
     /// Returns the only family that the rule applies to: as given, or as implied by `icmp` and

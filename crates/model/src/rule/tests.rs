@@ -5,7 +5,7 @@ use crate::{Policy, ProfileRules, Valid};
 #[test]
 fn rules_and_policies_are_small() {
     assert_eq!(size_of::<EntityMatch>(), 32);
-    assert_eq!(size_of::<EntityExtras>(), 72);
+    assert_eq!(size_of::<EntityExtras>(), 80);
     assert_eq!(size_of::<Rule>(), 80);
     assert_eq!(size_of::<Policy>(), 88);
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tortie_selector::Selector;
 
 use super::{Flaw, Reason, is_name};
-use crate::{EntityMatch, NamespacedName, PortSpec, Protocol, Rule};
+use crate::{DomainPattern, EntityMatch, NamespacedName, PortSpec, Protocol, Rule, RuleAction};
 
 /// Size of the rules of one policy or profile, both directions together.
 ///
@@ -30,24 +30,24 @@ pub struct RuleCount {
 impl RuleCount {
     /// Limit of rules.
     pub const MAX_RULES: usize = 10_000;
-    /// Limit of networks and of ports in lists of rules.
+    /// Limit of networks, ports and domains in lists of rules.
     pub const MAX_ITEMS: usize = 50_000;
     /// Limit of named ports in lists of rules; each is an IP set.
     pub const MAX_PORT_NAMES: usize = 1_000;
-    /// Limit of different selectors and services in rules; each is an IP set.
+    /// Limit of different selectors, services and lists of domains in rules; each is an IP set.
     pub const MAX_SELECTORS: usize = 1_000;
 
     /// Adds a rule `times` times.
     pub fn add(&mut self, rule: &Rule, times: usize) {
         let sides = [&rule.source, &rule.destination];
         let ports = || sides.into_iter().flat_map(|side| side.ports.iter().chain(side.extras.not_ports.iter()));
-        let networks = sides.into_iter().map(|side| side.nets.len() + side.extras.not_nets.len()).sum::<usize>();
-        self.add_lists(times, networks, ports());
+        let items = |side: &EntityMatch| side.nets.len() + side.extras.not_nets.len() + side.extras.domains.len();
+        self.add_lists(times, sides.into_iter().map(items).sum(), ports());
     }
 
-    /// As [`RuleCount::add`], for a rule with so many networks and these ports.
-    pub fn add_lists<'p>(&mut self, times: usize, networks: usize, ports: impl Iterator<Item = &'p PortSpec>) {
-        let (mut all, mut names) = (networks, 0);
+    /// As [`RuleCount::add`], for a rule with so many networks and domains, and these ports.
+    pub fn add_lists<'p>(&mut self, times: usize, items: usize, ports: impl Iterator<Item = &'p PortSpec>) {
+        let (mut all, mut names) = (items, 0);
         for port in ports {
             all += 1;
             names += usize::from(matches!(port, PortSpec::Named(_)));
@@ -64,7 +64,7 @@ impl RuleCount {
     pub fn check(&self) -> Result<(), Reason> {
         let counts = [
             (self.rules, "rules", Self::MAX_RULES),
-            (self.items, "networks and ports in rules", Self::MAX_ITEMS),
+            (self.items, "networks, ports and domains in rules", Self::MAX_ITEMS),
             (self.port_names, "names of ports in rules", Self::MAX_PORT_NAMES),
             (self.selectors, "different selectors in rules", Self::MAX_SELECTORS),
         ];
@@ -75,8 +75,16 @@ impl RuleCount {
     }
 }
 
+/// Owner of rules, which decides where domains are allowed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    Policy,
+    UntrackedPolicy,
+    Profile,
+}
+
 /// Checks the rules of a policy or profile.
-pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Flaw> {
+pub(super) fn lists(owner: Owner, inbound: &[Rule], outbound: &[Rule]) -> Result<(), Flaw> {
     let mut count = RuleCount::default();
     let mut selectors = Selectors::default();
     // A few rules cannot exceed the limit.
@@ -90,14 +98,48 @@ pub(super) fn lists(inbound: &[Rule], outbound: &[Rule]) -> Result<(), Flaw> {
         count.check().map_err(|reason| Flaw::new(field, reason))?;
         rules(field, list)?;
     }
+    let is_egress = |field| field == "outbound_rules";
+    for (field, list) in [("inbound_rules", inbound), ("outbound_rules", outbound)] {
+        for (i, rule) in list.iter().enumerate() {
+            domains(owner, is_egress(field), rule).map_err(|flaw| flaw.within(format_args!("{field}[{i}]")))?;
+        }
+    }
     Ok(())
 }
 
-/// The different selectors and services of rules.
+/// Checks the place of domains. Elsewhere a rule would match more than its author means: what no
+/// endpoint has asked for passes a rule that denies names.
+fn domains(owner: Owner, is_egress: bool, rule: &Rule) -> Result<(), Flaw> {
+    if !rule.source.extras.domains.is_empty() {
+        return Err(Flaw::new("src_domains", Reason::DomainsOutsideEgress));
+    }
+    let side = &rule.destination;
+    if side.extras.domains.is_empty() {
+        return Ok(());
+    }
+    let extras = &side.extras;
+    let is_alone = side.nets.is_empty()
+        && side.selector.is_none()
+        && extras.not_nets.is_empty()
+        && extras.not_selector.is_none()
+        && extras.service.is_none();
+    let reason = match owner {
+        _ if !is_egress => Reason::DomainsOutsideEgress,
+        Owner::Profile => Reason::DomainsOfProfile,
+        Owner::UntrackedPolicy => Reason::DomainsAndUntracked,
+        Owner::Policy if rule.action != RuleAction::Allow => Reason::DomainsWithoutAllow,
+        Owner::Policy if !is_alone => Reason::DomainsNotAlone,
+        Owner::Policy => return Ok(()),
+    };
+    Err(Flaw::new("dst_domains", reason))
+}
+
+/// The different selectors, services and lists of domains of rules.
 #[derive(Default)]
 struct Selectors<'r> {
     selectors: HashSet<&'r str>,
     services: HashSet<&'r NamespacedName>,
+    domains: HashSet<&'r [DomainPattern]>,
 }
 
 impl<'r> Selectors<'r> {
@@ -105,11 +147,12 @@ impl<'r> Selectors<'r> {
         for side in rules.iter().flat_map(|rule| [&rule.source, &rule.destination]) {
             self.selectors.extend(side.selector.iter().chain(&side.extras.not_selector).map(Selector::text));
             self.services.extend(side.extras.service.as_deref());
+            self.domains.extend(Some(&side.extras.domains[..]).filter(|domains| !domains.is_empty()));
         }
     }
 
     fn len(&self) -> usize {
-        self.selectors.len() + self.services.len()
+        self.selectors.len() + self.services.len() + self.domains.len()
     }
 }
 

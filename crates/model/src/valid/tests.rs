@@ -1,6 +1,6 @@
 use crate::{
-    EndpointPort, HostEndpoint, Labels, NamedProtocol, NetworkSet, Policy, PortSpec, Protocol, Rule, RuleAction, Valid,
-    Validate, WorkloadEndpoint,
+    EndpointPort, EntityMatch, HostEndpoint, Labels, NamedProtocol, NamespacedName, NetworkSet, Policy, PortSpec,
+    ProfileRules, Protocol, Rule, RuleAction, Valid, Validate, WorkloadEndpoint,
 };
 
 fn with_rule(rule: Rule) -> Policy {
@@ -24,6 +24,76 @@ fn numeric_ports_need_a_protocol_with_ports() {
     assert_eq!(complaint(&with_rule(rule.clone())), None);
     rule.protocol = Some(Protocol::Named(NamedProtocol::UdpLite));
     assert_eq!(complaint(&with_rule(rule)).unwrap(), "inbound_rules[1].src_ports[0]: protocol udplite has no ports");
+}
+
+/// Returns a rule to these domains.
+fn to_domains(action: RuleAction) -> Rule {
+    let mut rule = Rule::new(action);
+    rule.destination.extras.domains = ["a.io".parse().unwrap(), "*.b.io".parse().unwrap()].into();
+    rule
+}
+
+#[test]
+fn domains_are_allowed_in_egress_rules_that_allow_and_alone() {
+    let egress = |rule: Rule| Policy { outbound: [rule].into(), ..Policy::default() };
+    let allow = || to_domains(RuleAction::Allow);
+    assert_eq!(complaint(&egress(allow())), None);
+    let with_ports = |rule: &mut Rule| {
+        rule.protocol = Some(Protocol::TCP);
+        rule.destination.ports = [PortSpec::single(443)].into();
+        rule.destination.extras.not_ports = [PortSpec::single(80)].into();
+        rule.source.selector = Some("has(a)".parse().unwrap());
+    };
+    let mut rule = allow();
+    with_ports(&mut rule);
+    assert_eq!(complaint(&egress(rule)), None);
+
+    let field = "outbound_rules[0].dst_domains";
+    let action = "domains are allowed only in rules with the action Allow";
+    for other in [RuleAction::Unspecified, RuleAction::Deny, RuleAction::Log, RuleAction::NextTier] {
+        assert_eq!(complaint(&egress(to_domains(other))).unwrap(), format!("{field}: {action}"), "{other:?}");
+    }
+    let sets: [fn(&mut EntityMatch); 5] = [
+        |side| side.nets = ["10.0.0.0/8".parse().unwrap()].into(),
+        |side| side.extras.not_nets = ["10.0.0.0/8".parse().unwrap()].into(),
+        |side| side.selector = Some("has(a)".parse().unwrap()),
+        |side| side.extras.not_selector = Some("has(a)".parse().unwrap()),
+        |side| side.extras.service = Some(Box::new(NamespacedName::new("a", "b"))),
+    ];
+    for set in sets {
+        let mut rule = allow();
+        set(&mut rule.destination);
+        let alone = "domains cannot be combined with networks, selectors or services";
+        assert_eq!(complaint(&egress(rule)).unwrap(), format!("{field}: {alone}"));
+    }
+    let outside = "domains are allowed only as destinations of egress rules";
+    assert_eq!(complaint(&with_rule(allow())).unwrap(), format!("inbound_rules[1].dst_domains: {outside}"));
+    let mut rule = Rule::new(RuleAction::Allow);
+    rule.source.extras.domains = ["a.io".parse().unwrap()].into();
+    assert_eq!(complaint(&egress(rule)).unwrap(), format!("outbound_rules[0].src_domains: {outside}"));
+
+    let untracked = Policy { untracked: true, ..egress(allow()) };
+    assert_eq!(complaint(&untracked).unwrap(), format!("{field}: domains cannot be combined with `untracked`"));
+    let profile = ProfileRules { outbound: [allow()].into(), ..ProfileRules::default() };
+    let error = profile.validate_stored().unwrap_err();
+    assert_eq!(error.to_string(), format!("ProfileRules: {field}: domains are allowed only in rules of policies"));
+}
+
+#[test]
+fn lists_of_domains_count_as_selectors_and_their_entries_as_items() {
+    let rule = |number: usize, count: usize| {
+        let mut rule = Rule::new(RuleAction::Allow);
+        rule.destination.extras.domains =
+            (0..count).map(|n| format!("n{n}.r{number}.io").parse().unwrap()).collect::<Vec<_>>().into();
+        rule
+    };
+    let policy = |rules: Vec<Rule>| Policy { outbound: rules.into(), ..Policy::default() };
+    let lists = |count| policy((0..count).map(|number| rule(number, 1)).collect());
+    assert_eq!(complaint(&lists(1_000)), None);
+    let many = complaint(&lists(1_001)).unwrap();
+    assert_eq!(many, "outbound_rules: 1001 different selectors in rules, at most 1000 are allowed");
+    let many = complaint(&policy(vec![rule(0, 25_001), rule(1, 25_000)])).unwrap();
+    assert_eq!(many, "outbound_rules: 50001 networks, ports and domains in rules, at most 50000 are allowed");
 }
 
 #[test]
@@ -55,7 +125,7 @@ fn rules_have_bounds() {
     let mut rule = Rule { protocol: Some(Protocol::TCP), ..Rule::new(RuleAction::Allow) };
     rule.source.ports = vec![PortSpec::single(80); 10_000].into();
     let many = complaint(&policy(vec![rule; 6]));
-    assert_eq!(many.unwrap(), "outbound_rules: 60000 networks and ports in rules, at most 50000 are allowed");
+    assert_eq!(many.unwrap(), "outbound_rules: 60000 networks, ports and domains in rules, at most 50000 are allowed");
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(super) fn of(members: &Members) -> impl Iterator<Item = Member> {
     let (nets, ip_ports): (&[Cidr], &[IpPortMember]) = match members {
         Members::Nets(nets) => (nets, &[]),
         Members::IpPorts(members) => (&[], members),
+        Members::Domains(_) => (&[], &[]),
     };
     let nets = nets.iter().copied().map(Member::Net);
     nets.chain(ip_ports.iter().copied().map(Member::IpPort))
@@ -20,7 +21,8 @@ pub(super) fn of(members: &Members) -> impl Iterator<Item = Member> {
 
 pub(super) fn pack<'a>(set_type: IpSetType, members: impl Iterator<Item = &'a Member>) -> Members {
     match set_type {
-        IpSetType::Ip | IpSetType::Net => Members::Nets(
+        // Sets of domains are not passed on.
+        IpSetType::Ip | IpSetType::Net | IpSetType::Domains => Members::Nets(
             members.filter_map(|member| if let Member::Net(net) = member { Some(*net) } else { None }).collect(),
         ),
         IpSetType::IpAndPort => Members::IpPorts(

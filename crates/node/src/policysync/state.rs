@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tortie_model::desired::{
     DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Policy, Profile, RuleSets, Rules, WorkloadEndpointState,
+    is_domain_set,
 };
 use tortie_model::{IpSetId, Labels, NamespacedName, PolicyId, ProfileName, WorkloadEndpointId};
 
@@ -162,6 +163,8 @@ impl State {
     pub(super) fn on_update(&mut self, update: DesiredUpdate) {
         self.version += 1;
         match update {
+            // Messages cannot express such sets, and leave out the rules that need them.
+            DesiredUpdate::IpSet(update) if is_domain_set(&update.id) => {}
             DesiredUpdate::IpSet(update) => self.on_set(update),
             DesiredUpdate::IpSetDelta(delta) => self.on_set_delta(delta),
             DesiredUpdate::IpSetRemove(id) => self.on_set_remove(&id),
@@ -479,7 +482,7 @@ impl<'a> Needs<'a> {
 
 fn sets_of(inbound: &Rules, outbound: &Rules) -> Box<[IpSetId]> {
     let sets = inbound.sets().iter().chain(outbound.sets().iter()).flat_map(RuleSets::iter);
-    sets.collect::<BTreeSet<_>>().into_iter().cloned().collect()
+    sets.filter(|id| !is_domain_set(id)).collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
 /// Stores a value; returns whether it differs from the former one.

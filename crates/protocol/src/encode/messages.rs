@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_model::desired::{
     ConfigSource, ConfigUpdate, DesiredUpdate, Encapsulation, HostEndpointState, HostMetadata, IpSetDelta, IpSetType,
     IpSetUpdate, LiveMigrationRole, Members, Policy, Profile, QosPolicy, Rules, TierPolicies, WireguardPeer,
-    WorkloadEndpointState,
+    WorkloadEndpointState, is_domain_set,
 };
 use tortie_model::{
     AdminState, BgpConfiguration, Cidr, Direction, HostEndpointName, Hostname, IpPool, Labels, NamespacedName,
@@ -24,6 +24,14 @@ pub(super) fn to_dataplane<M: Message>(m: &mut M, update: &DesiredUpdate, sequen
     m.long(15, "sequence_number", sequence_number.cast_signed());
     match update {
         DesiredUpdate::DatastoreNotReady => return false,
+        // The protocol has no such sets, and a client that ignores one would match all addresses.
+        DesiredUpdate::IpSet(IpSetUpdate { id, .. })
+        | DesiredUpdate::IpSetDelta(IpSetDelta { id, .. })
+        | DesiredUpdate::IpSetRemove(id)
+            if is_domain_set(id) =>
+        {
+            return false;
+        }
         DesiredUpdate::InSync => m.message(1, "in_sync", |_| {}),
         DesiredUpdate::IpSet(set) => m.message(2, "ipset_update", |m| ip_set(m, set)),
         DesiredUpdate::IpSetDelta(delta) => m.message(3, "ipset_delta_update", |m| ip_set_delta(m, delta)),
@@ -94,7 +102,8 @@ fn set_type(set_type: IpSetType) -> (i64, &'static str) {
     match set_type {
         IpSetType::Ip => (0, "IP"),
         IpSetType::IpAndPort => (1, "IP_AND_PORT"),
-        IpSetType::Net => (2, "NET"),
+        // A set of domains, which is not sent, would be one of networks without members.
+        IpSetType::Net | IpSetType::Domains => (2, "NET"),
     }
 }
 
@@ -102,6 +111,7 @@ fn members<M: Message>(m: &mut M, number: u32, name: &'static str, members: &Mem
     match members {
         Members::Nets(nets) => m.texts(number, name, nets),
         Members::IpPorts(members) => m.texts(number, name, members),
+        Members::Domains(_) => {}
     }
 }
 
@@ -111,8 +121,9 @@ fn policy_id<M: Message>(m: &mut M, id: &PolicyId) {
     m.text(4, "kind", id.kind.as_str());
 }
 
+/// Writes rules without those that the protocol cannot express: by domains alone.
 fn rules<M: Message>(m: &mut M, number: u32, name: &'static str, rules: &Rules, seed: RuleIdSeed<'_>) {
-    let with_ids = rules.iter().zip(rule_ids(rules, seed));
+    let with_ids = rules.iter().zip(rule_ids(rules, seed)).filter(|(view, _)| !view.is_by_domains_only());
     m.messages(number, name, with_ids, |m, (view, id)| {
         rule(m, view);
         m.text(201, "rule_id", &id);

@@ -22,7 +22,8 @@ use wire::Wire;
 /// Returns `update` as a serialised `felix.ToDataplane` message, without framing. Fields are in the
 /// order of their numbers and maps in the order of their keys, so equal updates have equal bytes.
 ///
-/// `None` for [`DesiredUpdate::DatastoreNotReady`], for which the protocol has no message.
+/// `None` for [`DesiredUpdate::DatastoreNotReady`] and sets of domains, for which the protocol has
+/// no message. Rules by domains alone are left out.
 pub(crate) fn to_bytes(update: &DesiredUpdate, sequence_number: u64) -> Option<Vec<u8>> {
     let mut wire = Wire::default();
     messages::to_dataplane(&mut wire, update, sequence_number).then_some(wire.0)

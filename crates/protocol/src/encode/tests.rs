@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tortie_model::desired::{DesiredUpdate, IpSetDelta, Members, Policy, Profile, RuleSets, Rules};
+use tortie_model::desired::{
+    DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, Profile, RuleSets, Rules,
+};
 use tortie_model::{
     Direction, IpSetId, NamedProtocol, PolicyId, PolicyKind, PortSpec, ProfileName, Protocol, Rule, RuleAction,
 };
@@ -40,6 +42,28 @@ fn members_print_as_text() {
     let json = to_json(&DesiredUpdate::IpSetDelta(delta), 0).unwrap();
     let expected = json!({"id": "s:x", "added_members": ["10.0.0.1/32"], "removed_members": ["fd00::/64"]});
     assert_eq!(json["ipset_delta_update"], expected);
+}
+
+#[test]
+fn rules_by_domains_alone_are_left_out() {
+    let by = |dst: &[&str], domains: &[&str]| RuleSets {
+        dst: dst.iter().map(|id| IpSetId::new(*id)).collect(),
+        dst_domains: domains.iter().map(|id| IpSetId::new(*id)).collect(),
+        ..RuleSets::default()
+    };
+    let sets = [by(&[], &["d:x"]), by(&["s:y"], &["d:x"]), by(&[], &[])];
+    let outbound = Rules::new(vec![Rule::new(RuleAction::Allow); 3].into(), sets.into()).unwrap();
+    let profile = Profile { outbound, ..Profile::default() };
+    let json = to_json(&DesiredUpdate::Profile(ProfileName::new("p"), profile.into()), 0).unwrap();
+    let rules = json["active_profile_update"]["profile"]["outbound_rules"].as_array().unwrap();
+    let sets: Vec<_> = rules.iter().map(|rule| &rule["dst_ip_set_ids"]).collect();
+    assert_eq!(sets, [&json!(["s:y"]), &json!(null)]);
+    assert!(!json.to_string().contains("d:x"), "{json}");
+
+    let members = Members::Domains(["a.io".parse().unwrap()].into());
+    let set = IpSetUpdate { id: "d:x".into(), set_type: IpSetType::Domains, members };
+    assert_eq!(to_bytes(&DesiredUpdate::IpSet(set), 1), None);
+    assert_eq!(to_bytes(&DesiredUpdate::IpSetRemove("d:x".into()), 1), None);
 }
 
 /// The expected ids are those of Felix for unknown profiles.

@@ -120,6 +120,7 @@ fn sets(message: felix::Rule) -> RuleSets {
         dst_ip_ports: set_ids(message.dst_ip_port_set_ids),
         not_dst: set_ids(message.not_dst_ip_set_ids),
         not_dst_named_ports: set_ids(message.not_dst_named_port_ip_set_ids),
+        dst_domains: SetIds::new(),
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn update(update: &felix::IpSetUpdate) -> Result<DesiredUpdate, Unusa
         let members = match set_type {
             IpSetType::IpAndPort => Members::IpPorts(sorted(&update.members, ip_port)?),
             IpSetType::Ip | IpSetType::Net => Members::Nets(sorted(&update.members, net)?),
+            IpSetType::Domains => return Err(bad("type", update.r#type)),
         };
         Ok(IpSetUpdate { id: IpSetId::new(update.id.as_str()), set_type, members })
     };

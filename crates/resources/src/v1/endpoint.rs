@@ -95,6 +95,7 @@ pub(super) fn network_set(
             None => !is_reserved(Kind::GlobalNetworkSet, name),
         }),
         profiles: profile_names(map, "profile_ids", sink),
+        ..NetworkSet::default()
     }
 }
 

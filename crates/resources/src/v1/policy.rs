@@ -263,6 +263,7 @@ fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
         not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
         service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service).into()),
         original,
+        ..EntityExtras::default()
     };
     EntityMatch {
         nets: nets(names.nets, map, sink),

@@ -198,6 +198,7 @@ fn side(map: Map<'_, '_>, name: &str, context: RuleContext<'_>, peer: bool, sink
         not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
         service: service(side, context, peer, sink).map(Box::new),
         original,
+        ..EntityExtras::default()
     };
     EntityMatch {
         nets: nets(side, "nets", sink),

@@ -22,6 +22,7 @@ pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: 
     } else {
         (object.id.name.to_string(), [].into())
     };
-    let set = NetworkSet { nets: nets.into(), labels: scalar::interned(&object.root, pairs, labels, sink), profiles };
+    let labels = scalar::interned(&object.root, pairs, labels, sink);
+    let set = NetworkSet { nets: nets.into(), labels, profiles, ..NetworkSet::default() };
     Some(vec![Update::NetworkSet(NetworkSetName::new(name), Some(object.root.valid(set, sink)?))])
 }

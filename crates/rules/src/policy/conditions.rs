@@ -33,6 +33,9 @@ pub enum InvalidCondition {
     /// An HTTP match without a proxy that enforces it: packet filters do not see requests.
     #[error("{}", HttpMatch::NOT_ENFORCED)]
     Http,
+    /// A destination by domain names alone.
+    #[error("a match on domain names is not supported")]
+    Domains,
     /// A set that cannot be named in a rule.
     #[error("IP set id {0:?} is not a name")]
     IpSetId(String),
@@ -88,6 +91,9 @@ impl Conditions {
         let mut parser = Parser { family, invalid: Vec::new() };
         if view.has_unenforced_http() {
             parser.invalid.push(InvalidCondition::Http);
+        }
+        if view.is_by_domains_only() {
+            parser.invalid.push(InvalidCondition::Domains);
         }
         let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.extras.not_protocol)?;
         let (icmp, not_icmp) = (

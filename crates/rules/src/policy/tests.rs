@@ -86,6 +86,7 @@ fn sets() -> impl Strategy<Value = RuleSets> {
         dst_named_ports: destination.1,
         not_dst: destination.2,
         not_dst_named_ports: destination.3,
+        dst_domains: SetIds::new(),
         dst_ip_ports: services,
     })
 }
@@ -407,6 +408,11 @@ fn each_condition_that_cannot_be_expressed_is_named() {
 
     let sets = RuleSets { src: SetIds::from_iter(["s: --jump ACCEPT".into()]), ..RuleSets::default() };
     assert_eq!(conditions(allow(), sets), [InvalidCondition::IpSetId("s: --jump ACCEPT".to_owned())]);
+
+    let sets = RuleSets { dst_domains: SetIds::from_iter(["d:x".into()]), ..RuleSets::default() };
+    assert_eq!(conditions(allow(), sets.clone()), [InvalidCondition::Domains]);
+    let sets = RuleSets { dst: SetIds::from_iter(["s:y".into()]), ..sets };
+    assert_eq!(conditions(allow(), sets), [], "the other alternative is rendered");
 }
 
 /// `iptables-restore` refuses a second `-p`.

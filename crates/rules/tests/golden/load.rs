@@ -253,6 +253,7 @@ pub(super) fn rule(json: &Value, family: Family) -> (Rule, RuleSets) {
         dst_ip_ports: sets("dst_ip_port_set_ids"),
         not_dst: sets("not_dst_ip_set_ids"),
         not_dst_named_ports: sets("not_dst_named_port_ip_set_ids"),
+        dst_domains: desired::SetIds::new(),
     };
     (rule, sets)
 }

@@ -29,7 +29,9 @@ impl DesiredState {
         let version = view.ip_version().is_none_or(|family| (family == Family::V4) == packet.is_ipv4());
         let protocol = rule.protocol.is_none_or(|protocol| protocol.number() == packet.protocol)
             && rule.extras.not_protocol.is_none_or(|protocol| protocol.number() != packet.protocol);
-        Ok(version
+        // Nothing is learned here.
+        Ok(!view.is_by_domains_only()
+            && version
             && protocol
             && icmp_matches(rule, packet)
             && nets_match(&rule.source, source.address)
@@ -67,6 +69,7 @@ impl DesiredState {
     fn in_set(&self, id: &IpSetId, end: Side) -> Result<bool, Missing> {
         Ok(match self.ip_sets.get(id).ok_or_else(|| Missing::IpSet(id.clone()))? {
             Members::Nets(nets) => nets.iter().any(|net| contains(*net, end.address)),
+            Members::Domains(_) => false,
             Members::IpPorts(members) => members.iter().any(|member| {
                 let protocol = tortie_model::NamedProtocol::from(member.protocol()).number();
                 member.address() == end.address && protocol == end.protocol && Some(member.port()) == end.port

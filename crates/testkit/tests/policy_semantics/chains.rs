@@ -271,7 +271,7 @@ impl Sets for SetsOf<'_> {
         let id = self.state.ip_sets.keys().find(|id| ip_set_name(self.family, id) == Ok(set)).unwrap();
         match &self.state.ip_sets[id] {
             Members::Nets(nets) => nets.iter().filter(|net| net.family() == self.family).copied().for_each(take),
-            Members::IpPorts(_) => panic!("a set of ports among those of addresses"),
+            Members::IpPorts(_) | Members::Domains(_) => panic!("another set among those of addresses"),
         }
     }
 }
@@ -286,6 +286,7 @@ fn tables(chains: Vec<Chain>, state: &DesiredState, family: Family) -> Tables {
                 let ipv4 = family == Family::V4;
                 Members::IpPorts(members.iter().filter(|member| member.address().is_ipv4() == ipv4).copied().collect())
             }
+            Members::Domains(_) => continue,
         };
         tables.add_set(ip_set_name(family, id).unwrap(), of_family);
     }

@@ -294,6 +294,7 @@ fn an_evaluator_of_another_state_is_detected() {
             match set {
                 Members::Nets(nets) => nets.clear(),
                 Members::IpPorts(ports) => ports.clear(),
+                Members::Domains(_) => {}
             }
         }
         let evaluator = evaluator(settings(&config()), &other);

@@ -118,6 +118,7 @@ fn rule_sets() -> impl Strategy<Value = RuleSets> {
         dst_ip_ports,
         not_dst: destination.2,
         not_dst_named_ports: destination.3,
+        dst_domains: SetIds::new(),
     })
 }
 

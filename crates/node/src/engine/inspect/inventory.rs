@@ -157,6 +157,7 @@ impl Inventory {
                     IpSetType::Ip => "hash:ip",
                     IpSetType::Net => "hash:net",
                     IpSetType::IpAndPort => "hash:ip,port",
+                    IpSetType::Domains => "domains",
                 }
                 .to_owned(),
                 size: *size,

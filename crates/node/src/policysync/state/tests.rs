@@ -9,7 +9,9 @@ use tortie_model::desired::DesiredUpdate as U;
 use tortie_model::{IpSetId, RuleAction};
 
 use super::*;
-use crate::policysync::fixture::{delta, endpoint, namespace, pod, policy, policy_id, profile, service_account, set};
+use crate::policysync::fixture::{
+    delta, endpoint, namespace, pod, policy, policy_id, policy_value, profile, service_account, set,
+};
 use replica::{Replica, World};
 
 const SMALL: Limits = Limits { batch: 4, listed: 2, changed: 3, behind: usize::MAX };
@@ -102,6 +104,24 @@ fn a_client_receives_the_dependencies_of_its_endpoint_in_order() {
         "account web",
     ];
     assert_eq!(shown(&then), expected);
+}
+
+#[test]
+fn sets_of_domains_are_not_needed() {
+    use tortie_model::desired::{IpSetType, IpSetUpdate, Members, RuleSets, Rules};
+
+    let members = Members::Domains(["a.io".parse().unwrap()].into());
+    let id: IpSetId = "d:x".into();
+    let domains = U::IpSet(IpSetUpdate { id: id.clone(), set_type: IpSetType::Domains, members });
+    let mut value = policy_value(&["a"], RuleAction::Allow);
+    let sets = RuleSets { dst_domains: [id.clone()].into(), ..RuleSets::default() };
+    value.outbound = Rules::new([Rule::new(RuleAction::Allow)].into(), [sets].into()).unwrap();
+    let updates = shop().into_iter().chain([domains, U::Policy(policy_id("p"), value.into())]);
+    let mut state = state(Limits::default(), updates);
+    state.join(ClientId(1), pod("web"));
+    assert_eq!(shown(&all_of(&mut state, ClientId(1)))[..2], ["set a 3", "policy p"]);
+    state.on_update(U::IpSetRemove(id));
+    assert_eq!(state.take(ClientId(1)), ClientOutput::Nothing);
 }
 
 #[test]

@@ -218,6 +218,7 @@ fn rule_sets() -> impl Strategy<Value = RuleSets> {
             dst_ip_ports: next(),
             not_dst: next(),
             not_dst_named_ports: next(),
+            dst_domains: SetIds::new(),
         }
     })
 }
