@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tortie_model::{Cidr, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol, parse_address};
+use tortie_model::{
+    Cidr, DomainParseError, DomainPattern, Family, Interner, Labels, List, Mac, NamedProtocol, PortSpec, Protocol,
+    parse_address,
+};
 use tortie_selector::Selector;
 
 use crate::Lint;
@@ -28,6 +31,40 @@ pub(crate) fn net(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<Cidr> {
         cursor.lint(sink, Lint::HostBits, format!("bits are set behind the prefix; is `{net}` meant?"));
     }
     Some(net)
+}
+
+/// Reads a list of domain names and patterns; they are sorted, each once.
+pub(crate) fn domains(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<DomainPattern> {
+    let mut domains = map.list(name, sink, domain);
+    domains.sort_unstable();
+    domains.dedup();
+    domains.into()
+}
+
+/// Reads the domains of a rule. An empty list is an error, because a rule without domains matches
+/// every address.
+pub(crate) fn domains_of_rule(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> List<DomainPattern> {
+    let reports = sink.problems.reports();
+    let domains = domains(map, name, sink);
+    if let Some(field) = map.field(name)
+        && domains.is_empty()
+        && sink.problems.reports() == reports
+    {
+        field.error(sink, "names no domain");
+    }
+    domains
+}
+
+fn domain(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<DomainPattern> {
+    let text = cursor.text(sink)?;
+    match text.parse() {
+        Ok(domain) => Some(domain),
+        Err(error @ DomainParseError { position, .. }) => {
+            let start = text.char_indices().nth(position.saturating_sub(1)).map_or(text.len(), |(at, _)| at);
+            cursor.error_within(sink, start..text.len(), error.to_string());
+            None
+        }
+    }
 }
 
 pub(crate) fn address(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<IpAddr> {

@@ -5,19 +5,20 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use tortie_model::{
-    AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, DenyAction, EncapMode, EndpointPort, EndpointSlice,
-    EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey, HostInterface,
-    HttpMatch, HttpPath, InterfaceName, Interner, IpPool, Key, Labels, Mac, NamedProtocol, NamespacedName, NatMapping,
-    NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order, OriginalMatch, Policy, PolicyId,
-    PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol, QosControls, Rule, RuleAction,
-    RuleExtras, ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction, Tier, TierDefaultAction,
-    TrafficPolicy, Update, Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey, WorkloadExtras,
+    AddressSource, AdminState, BgpConfiguration, Cidr, ConfigName, DenyAction, DomainPattern, EncapMode, EndpointPort,
+    EndpointSlice, EndpointSlicePort, EntityExtras, EntityMatch, Family, HostConfigKey, HostEndpoint, HostEndpointKey,
+    HostInterface, HttpMatch, HttpPath, InterfaceName, Interner, IpPool, Key, Labels, List, Mac, NamedProtocol,
+    NamespacedName, NatMapping, NetworkSet, Node, NodeAddress, NodeAddressKind, NodeBgp, NodeTunnels, Order,
+    OriginalMatch, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Profile, ProfileName, ProfileRules, Protocol,
+    QosControls, Rule, RuleAction, RuleExtras, ScopedConfig, Service, ServiceAccountMatch, ServicePort, StagedAction,
+    Tier, TierDefaultAction, TrafficPolicy, Update, Valid, Wireguard, WorkloadEndpoint, WorkloadEndpointKey,
+    WorkloadExtras,
 };
 use tortie_resources::path;
 use tortie_resources::v1::{self, Decoded};
@@ -202,6 +203,24 @@ fn rule() -> impl Strategy<Value = Rule> {
         )
 }
 
+fn domains() -> impl Strategy<Value = List<DomainPattern>> {
+    let name = prop_oneof!["[a-z0-9_-]{1,8}(\\.[a-z]{1,3}){0,2}", "(a\\.)?\\*(\\.[a-z]{1,3}){1,2}"];
+    btree_set(name, 1..3).prop_map(|names| names.iter().map(|name| name.parse().expect("a domain")).collect())
+}
+
+/// Rules for traffic from endpoints; some have domains.
+fn egress_rule() -> impl Strategy<Value = Rule> {
+    (rule(), option::weighted(0.2, domains())).prop_map(|(mut rule, domains)| {
+        if let Some(domains) = domains {
+            let ports = std::mem::take(&mut rule.destination.ports);
+            rule.destination = EntityMatch { ports, ..EntityMatch::default() };
+            rule.destination.extras.domains = domains;
+            rule.action = RuleAction::Allow;
+        }
+        rule
+    })
+}
+
 fn deny_action() -> impl Strategy<Value = DenyAction> {
     prop_oneof![Just(DenyAction::Drop), Just(DenyAction::Reject)]
 }
@@ -215,13 +234,14 @@ fn policy() -> impl Strategy<Value = Policy> {
     let staged = prop_oneof![Just(StagedAction::Set), Just(StagedAction::Learn), Just(StagedAction::Ignore)];
     (
         (option::of(name()), word(), order(), selector(), types),
-        (shared_list(rule()), shared_list(rule())),
+        (shared_list(rule()), shared_list(egress_rule())),
         any::<[bool; 4]>(),
         option::of(staged),
         option::of(deny_action()),
     )
         .prop_map(
             |((namespace, tier, order, selector, types), (inbound, outbound), flags, staged_action, deny_action)| {
+                let has_domains = outbound.iter().any(|rule| !rule.destination.extras.domains.is_empty());
                 Policy {
                     namespace,
                     tier: (&*tier).into(),
@@ -230,7 +250,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                     types,
                     inbound,
                     outbound,
-                    untracked: flags[0],
+                    untracked: flags[0] && !has_domains,
                     pre_dnat: flags[1],
                     apply_on_forward: flags[2],
                     needed_on_every_node: flags[3],
@@ -487,13 +507,16 @@ fn update() -> impl Strategy<Value = Update> {
             (&*name).into(),
             Some(Valid::stored(Profile { labels }).expect("valid"))
         )),
-        (name(), boxed(net()), labels(shared()), profiles()).prop_map(|(name, nets, labels, profiles)| {
-            let nets = nets.into_vec().into();
-            Update::NetworkSet(
-                (&*name).into(),
-                Some(Valid::stored(NetworkSet { nets, labels, profiles, ..NetworkSet::default() }).expect("valid")),
-            )
-        }),
+        (name(), boxed(net()), labels(shared()), (profiles(), option::of(domains()))).prop_map(
+            |(name, nets, labels, (profiles, domains))| {
+                let domains = domains.unwrap_or_default();
+                let nets = nets.into_vec().into();
+                Update::NetworkSet(
+                    (&*name).into(),
+                    Some(Valid::stored(NetworkSet { nets, labels, profiles, domains }).expect("valid")),
+                )
+            }
+        ),
         ip_pool().prop_map(|pool| Update::IpPool(pool.cidr.masked(), Some(pool.into()))),
         (word(), shared()).prop_map(|(name, value)| Update::GlobalConfig((&*name).into(), Some(value))),
         (word(), shared()).prop_map(|(name, value)| Update::HostConfig(

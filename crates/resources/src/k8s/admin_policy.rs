@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use tortie_model::{
-    EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes, PortSpec, Protocol, Rule,
-    RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update, with_causes,
+    DomainPattern, EntityExtras, EntityMatch, List, NamedProtocol, Order, Policy, PolicyId, PolicyKind, PolicyTypes,
+    PortSpec, Protocol, Rule, RuleAction, RuleExtras, Tier, TierDefaultAction, TierName, Update, with_causes,
 };
 use tortie_selector::Selector;
 
@@ -46,8 +46,10 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
         },
     };
     let selector = subject(spec, sink)?;
-    let inbound = rules(object, spec, "ingress", "from", sink);
-    let outbound = rules(object, spec, "egress", "to", sink);
+    // The API has domains in policies of administrators, not in baseline policies.
+    let has_domains = tier.as_ref().is_some_and(|tier| matches!(tier.as_str(), "kube-admin" | "adminnetworkpolicy"));
+    let inbound = rules(object, spec, Direction { peers: "from", has_domains: false }, sink);
+    let outbound = rules(object, spec, Direction { peers: "to", has_domains }, sink);
     let policy = Policy {
         tier: tier?,
         order,
@@ -63,6 +65,21 @@ pub(crate) fn admin_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<C
     let mut contributions = vec![Update::Policy(id(object), Some(object.root.valid(policy, sink)?))];
     contributions.extend(tier);
     Some(contributions)
+}
+
+/// Direction of a list of rules.
+#[derive(Clone, Copy)]
+struct Direction {
+    /// Field of a rule with its peers.
+    peers: &'static str,
+    /// Whether rules that allow may have peers by domain name.
+    has_domains: bool,
+}
+
+impl Direction {
+    fn is_egress(self) -> bool {
+        self.peers == "to"
+    }
 }
 
 /// Returns the tier of `AdminNetworkPolicy` or `BaselineAdminNetworkPolicy`, which may be missing:
@@ -183,18 +200,19 @@ fn gives_one(map: Map<'_, '_>, known: &[&str], sink: &mut Sink) -> bool {
     is_one
 }
 
-fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, sink: &mut Sink) -> Vec<Rule> {
+fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, direction: Direction, sink: &mut Sink) -> Vec<Rule> {
     let mut rules = Vec::new();
+    let (name, is_ingress) = if direction.is_egress() { ("egress", false) } else { ("ingress", true) };
     spec.list(name, sink, |cursor, sink| {
         let mut own = sink.apart();
-        let read = rule(object.id.kind, cursor, peers, &mut own);
+        let read = rule(object.id.kind, cursor, direction, &mut own);
         let failed = own.has_errors() || read.is_none();
         // In a datastore, the API server has accepted the policy, so the rest of it holds.
         let tolerate = object.options.unknown_fields == UnknownFields::Ignore;
         sink.adopt(own, tolerate);
         if !failed {
             let read = read.unwrap_or_default();
-            sink.rules_at(peers == "from", cursor.position(), read.len());
+            sink.rules_at(is_ingress, cursor.position(), read.len());
             rules.extend(read);
             return Some(());
         }
@@ -203,7 +221,7 @@ fn rules(object: &Object<'_, '_>, spec: Map<'_, '_>, name: &str, peers: &str, si
             cursor.warn(sink, if accepts { "is left out" } else { "denies everything instead" });
         }
         if !accepts {
-            sink.rules_at(peers == "from", cursor.position(), 1);
+            sink.rules_at(is_ingress, cursor.position(), 1);
             rules.push(Rule::new(RuleAction::Deny));
         }
         Some(())
@@ -217,15 +235,21 @@ fn action_text<'n>(rule: Cursor<'n, '_>) -> Option<&'n str> {
 }
 
 /// Returns the rules that one rule expands to: one for each protocol and peer.
-fn rule(kind: Kind, cursor: Cursor<'_, '_>, peers_name: &str, sink: &mut Sink) -> Option<Vec<Rule>> {
+fn rule(kind: Kind, cursor: Cursor<'_, '_>, direction: Direction, sink: &mut Sink) -> Option<Vec<Rule>> {
     let map = cursor.map(sink)?;
+    let peers_name = direction.peers;
     let ports_name = if kind == Kind::ClusterNetworkPolicy { "protocols" } else { "ports" };
     map.only(&["name", "action", peers_name, ports_name], sink);
     let action = action(kind, map, sink)?;
     let ports = ports(kind, map, ports_name, sink);
     let reports = sink.problems.reports();
-    let is_egress = peers_name == "to";
-    let peers = map.list(peers_name, sink, |field, sink| peer(kind, field, is_egress, sink));
+    let has_named_ports = ports.iter().any(|(_, ports)| ports.iter().any(|port| matches!(port, PortSpec::Named(_))));
+    let domains = match action {
+        RuleAction::Allow if direction.has_domains && has_named_ports => Domains::BesideNamedPorts,
+        RuleAction::Allow if direction.has_domains => Domains::Allowed,
+        _ => Domains::Refused,
+    };
+    let peers = map.list(peers_name, sink, |field, sink| peer(kind, field, direction.is_egress(), domains, sink));
     if peers.is_empty() && sink.problems.reports() == reports {
         // The API forbids a rule without peers, so its meaning is unknown.
         map.error(sink, format!("needs at least one peer in `{peers_name}`"));
@@ -274,12 +298,23 @@ fn action(kind: Kind, map: Map<'_, '_>, sink: &mut Sink) -> Option<RuleAction> {
     }
 }
 
-fn peer(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Option<EntityMatch> {
-    if is_unsupported(kind, cursor, egress, sink) {
+/// Treatment of peers by domain name in a rule.
+#[derive(Clone, Copy)]
+enum Domains {
+    Allowed,
+    /// The rule denies or passes, or is part of a baseline policy.
+    Refused,
+    /// The rule has named ports, which only pods declare.
+    BesideNamedPorts,
+}
+
+fn peer(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, domains: Domains, sink: &mut Sink) -> Option<EntityMatch> {
+    if is_unsupported(kind, cursor, (egress, domains), sink) {
         return None;
     }
     let known: &[&str] = match (egress, kind) {
-        (true, _) => &["namespaces", "pods", "nodes", "networks"],
+        (true, Kind::BaselineAdminNetworkPolicy) => &["namespaces", "pods", "nodes", "networks"],
+        (true, _) => &["namespaces", "pods", "nodes", "networks", "domainNames"],
         (false, Kind::ClusterNetworkPolicy) => &["namespaces", "pods", "nodes"],
         (false, _) => &["namespaces", "pods"],
     };
@@ -305,6 +340,10 @@ fn peer(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Op
                 let selector = peer_selector(&label_selector::of_nodes(nodes, sink), cursor, sink);
                 return Some(EntityMatch { selector: Some(selector), ..EntityMatch::default() });
             }
+            if let Some(field) = map.field("domainNames") {
+                let extras = EntityExtras { domains: domain_names(map, field, sink)?, ..EntityExtras::default() };
+                return Some(EntityMatch { extras: extras.into(), ..EntityMatch::default() });
+            }
             let reports = sink.problems.reports();
             let nets = map.list("networks", sink, scalar::net);
             if nets.is_empty() {
@@ -318,6 +357,28 @@ fn peer(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> Op
     }
 }
 
+/// Reads the domain names of a peer: 1 to 25, of two labels at least, with `*` as the first label
+/// only (NPEP-133).
+fn domain_names(peer: Map<'_, '_>, field: Cursor<'_, '_>, sink: &mut Sink) -> Option<List<DomainPattern>> {
+    const MOST: usize = 25;
+    let reports = sink.problems.reports();
+    for item in field.items(sink) {
+        let Some(Ok(name)) = item.text(&mut Sink::default()).map(str::parse::<DomainPattern>) else { continue };
+        match name.around_star() {
+            Some((before, _)) if !before.is_empty() => item.error(sink, "has `*` behind another label"),
+            Some((_, rest)) if !rest.contains('.') => item.error(sink, "needs two labels behind `*`"),
+            None if !name.as_str().contains('.') => item.error(sink, "needs two labels"),
+            _ => {}
+        }
+    }
+    let count = field.items(&mut Sink::default()).len();
+    if count > MOST {
+        field.error(sink, format!("has {count} names, at most {MOST} are allowed"));
+    }
+    let names = scalar::domains_of_rule(peer, "domainNames", sink);
+    (sink.problems.reports() == reports).then_some(names)
+}
+
 fn peer_selector(text: &str, peer: Cursor<'_, '_>, sink: &mut Sink) -> Selector {
     combination(text, &mut sink.selectors).unwrap_or_else(|error| {
         if !sink.has_errors() {
@@ -328,14 +389,16 @@ fn peer_selector(text: &str, peer: Cursor<'_, '_>, sink: &mut Sink) -> Selector 
 }
 
 /// Reports a peer of a kind that is not enforced, or that the API has for egress rules alone.
-fn is_unsupported(kind: Kind, cursor: Cursor<'_, '_>, egress: bool, sink: &mut Sink) -> bool {
+fn is_unsupported(kind: Kind, cursor: Cursor<'_, '_>, (egress, domains): (bool, Domains), sink: &mut Sink) -> bool {
     let Some(map) = cursor.map(&mut Sink::default()) else { return false };
     for name in ["nodes", "domainNames", "networks"] {
         let Some(field) = map.field(name) else { continue };
         let message = match (name, egress) {
-            ("domainNames", true) => {
-                "peers of this kind are not supported here; list the addresses of the domains under `networks`"
-            }
+            ("domainNames", true) => match domains {
+                Domains::Allowed => continue,
+                Domains::BesideNamedPorts => "cannot be combined with named ports",
+                Domains::Refused => "are only for rules of administrators that allow",
+            },
             ("nodes" | "networks", true) => continue,
             ("nodes", false) if kind == Kind::ClusterNetworkPolicy => continue,
             _ => "is not a peer of ingress rules",

@@ -8,6 +8,7 @@ use crate::Lint;
 mod calico;
 mod datastore;
 mod deny_action;
+mod domains;
 mod invalid;
 mod kubernetes;
 mod switches;

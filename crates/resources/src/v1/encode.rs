@@ -120,6 +120,7 @@ fn network_set(out: &mut Object<'_>, set: &NetworkSet) {
     }
     out.texts("labels", set.labels.iter());
     profiles(out, &set.profiles);
+    out.list_if("allowedEgressDomains", &set.domains, shown);
 }
 
 fn policy(out: &mut Object<'_>, policy: &Policy) {

@@ -95,7 +95,7 @@ pub(super) fn network_set(
             None => !is_reserved(Kind::GlobalNetworkSet, name),
         }),
         profiles: profile_names(map, "profile_ids", sink),
-        ..NetworkSet::default()
+        domains: scalar::domains(map, "allowedEgressDomains", sink),
     }
 }
 

@@ -204,6 +204,7 @@ pub(super) struct Side {
     pub(super) not_ports: &'static str,
     /// Namespace and name.
     pub(super) service: [&'static str; 2],
+    pub(super) domains: Option<&'static str>,
     /// Selector, namespace selector, negated selector, service account names, service account
     /// selector.
     pub(super) original: [&'static str; 5],
@@ -217,6 +218,7 @@ pub(super) const SOURCE: Side = Side {
     ports: "src_ports",
     not_ports: "!src_ports",
     service: ["src_service_ns", "src_service"],
+    domains: None,
     original: [
         "orig_src_selector",
         "orig_src_namespace_selector",
@@ -234,6 +236,7 @@ pub(super) const DESTINATION: Side = Side {
     ports: "dst_ports",
     not_ports: "!dst_ports",
     service: ["dst_service_ns", "dst_service"],
+    domains: Some("dst_domains"),
     original: [
         "orig_dst_selector",
         "orig_dst_namespace_selector",
@@ -262,8 +265,8 @@ fn side(names: &Side, map: Map<'_, '_>, sink: &mut Sink) -> EntityMatch {
         not_selector: selector(map, names.not_selector, sink),
         not_ports: map.list(names.not_ports, sink, scalar::port_spec).into(),
         service: (!service.is_empty()).then(|| NamespacedName::new(service_namespace, service).into()),
+        domains: names.domains.map(|name| scalar::domains_of_rule(map, name, sink)).unwrap_or_default(),
         original,
-        ..EntityExtras::default()
     };
     EntityMatch {
         nets: nets(names.nets, map, sink),

@@ -47,6 +47,27 @@ fn a_legacy_path_overrides_the_tier() {
 }
 
 #[test]
+fn domains_of_rules_and_network_sets() {
+    let rule =
+        |list: &str, domains: &Json| json!({list: [{"action": "allow", "dst_domains": domains}], "selector": ""});
+    let json = rule("outbound_rules", &json!(["*.A.io", "b.io."]));
+    let Update::Policy(_, Some(policy)) = value(POLICY, &json).unwrap() else { panic!() };
+    let domains = policy.outbound[0].destination.extras.domains.iter().map(ToString::to_string);
+    assert_eq!(domains.collect::<Vec<_>>(), ["*.a.io", "b.io"]);
+    for (json, reason) in [
+        (rule("inbound_rules", &json!(["a.io"])), "only as destinations of egress rules"),
+        (rule("outbound_rules", &json!([])), "names no domain"),
+        (rule("outbound_rules", &json!(["a..io"])), "a label is empty"),
+    ] {
+        let error = error(POLICY, &json);
+        assert!(error.contains(reason), "{error}");
+    }
+    let set = json!({"nets": [], "labels": {}, "allowedEgressDomains": ["b.io", "a.io"]});
+    let Update::NetworkSet(_, Some(set)) = value("/calico/v1/netset/s", &set).unwrap() else { panic!() };
+    assert_eq!(set.domains.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a.io", "b.io"]);
+}
+
+#[test]
 fn policies_without_types_govern_both_directions() {
     let Update::Policy(_, Some(policy)) = value(POLICY, &json!({"selector": "all()"})).unwrap() else { panic!() };
     assert_eq!(policy.types, PolicyTypes::BOTH);

@@ -88,15 +88,17 @@ pub(crate) fn policy(object: &Object<'_, '_>, sink: &mut Sink) -> Option<Contrib
         return Some(Vec::new());
     }
     let namespace = &*object.id.namespace;
-    let inbound = rules(spec, "ingress", RuleContext { namespace, ingress: true }, sink);
-    let outbound = rules(spec, "egress", RuleContext { namespace, ingress: false }, sink);
+    let untracked = global && spec.flag("doNotTrack", sink);
+    let no_domains = untracked.then_some("cannot be combined with doNotTrack");
+    let inbound = rules(spec, "ingress", RuleContext { namespace, ingress: true, no_domains }, sink);
+    let outbound = rules(spec, "egress", RuleContext { namespace, ingress: false, no_domains }, sink);
     let policy = Policy {
         namespace: (!global).then(|| Arc::clone(&object.id.namespace)),
         tier: tier_name(spec, sink),
         order: order(spec, sink),
         selector: combined_selector(namespace, global, spec, sink),
         types: types(spec, object.options.unknown_fields, !inbound.is_empty(), !outbound.is_empty(), sink),
-        untracked: global && spec.flag("doNotTrack", sink),
+        untracked,
         pre_dnat: global && spec.flag("preDNAT", sink),
         apply_on_forward: global && spec.flag("applyOnForward", sink),
         needed_on_every_node: hints(spec, sink),

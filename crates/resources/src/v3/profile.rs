@@ -40,6 +40,10 @@ fn check_inherited(labels: &[(&str, &str)], cursor: Cursor<'_, '_>, sink: &mut S
     check_labels(&bare, cursor, sink);
 }
 
+/// Rules of a profile for traffic from endpoints.
+const OF_PROFILE: RuleContext<'static> =
+    RuleContext { namespace: "", ingress: false, no_domains: Some("can only be part of a policy") };
+
 /// Converts a `Profile` to its rules and its labels.
 pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
     let spec = object.spec(sink);
@@ -47,8 +51,8 @@ pub(crate) fn profile(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut
     let mut profile_rules = ProfileRules::default();
     if let Some(spec) = spec {
         spec.known(&["ingress", "egress", "labelsToApply"], sink);
-        profile_rules.inbound = rules(spec, "ingress", RuleContext { namespace: "", ingress: true }, sink);
-        profile_rules.outbound = rules(spec, "egress", RuleContext { namespace: "", ingress: false }, sink);
+        profile_rules.inbound = rules(spec, "ingress", RuleContext { ingress: true, ..OF_PROFILE }, sink);
+        profile_rules.outbound = rules(spec, "egress", OF_PROFILE, sink);
     }
     let name = ProfileName::new(Arc::clone(&object.id.name));
     Some(vec![

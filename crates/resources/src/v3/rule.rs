@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tortie_model::{
-    Cidr, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamedProtocol, NamespacedName, OriginalMatch,
-    PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch, with_causes,
+    Cidr, DomainPattern, EntityExtras, EntityMatch, Family, HttpMatch, HttpPath, List, NamedProtocol, NamespacedName,
+    OriginalMatch, PortSpec, Protocol, Rule, RuleAction, RuleExtras, ServiceAccountMatch, with_causes,
 };
 use tortie_selector::{Expr, Selector};
 
@@ -22,6 +22,8 @@ pub(crate) struct RuleContext<'s> {
     pub(crate) namespace: &'s str,
     /// Whether the rule is about traffic to the endpoint.
     pub(crate) ingress: bool,
+    /// Reason why egress rules of the object cannot have domains, if there is one.
+    pub(crate) no_domains: Option<&'static str>,
 }
 
 pub(crate) fn rules(spec: Map<'_, '_>, name: &str, context: RuleContext<'_>, sink: &mut Sink) -> Arc<[Rule]> {
@@ -135,7 +137,7 @@ fn icmp(map: Map<'_, '_>, name: &str, sink: &mut Sink) -> (Option<u8>, Option<u8
     (kind, code)
 }
 
-const SIDE_FIELDS: [&str; 9] = [
+const SIDE_FIELDS: [&str; 10] = [
     "nets",
     "notNets",
     "selector",
@@ -145,6 +147,7 @@ const SIDE_FIELDS: [&str; 9] = [
     "notPorts",
     "serviceAccounts",
     "services",
+    "domains",
 ];
 
 fn side(map: Map<'_, '_>, name: &str, context: RuleContext<'_>, peer: bool, sink: &mut Sink) -> EntityMatch {
@@ -197,8 +200,8 @@ fn side(map: Map<'_, '_>, name: &str, context: RuleContext<'_>, peer: bool, sink
         not_selector,
         not_ports: side.list("notPorts", sink, scalar::port_spec).into(),
         service: service(side, context, peer, sink).map(Box::new),
+        domains: domains(side, name, context, sink),
         original,
-        ..EntityExtras::default()
     };
     EntityMatch {
         nets: nets(side, "nets", sink),
@@ -276,6 +279,22 @@ fn service(side: Map<'_, '_>, context: RuleContext<'_>, peer: bool, sink: &mut S
     Some(NamespacedName::new(namespace, name))
 }
 
+/// Reads the domains of a side, which only destinations of egress rules have, alone but for ports.
+fn domains(side: Map<'_, '_>, name: &str, context: RuleContext<'_>, sink: &mut Sink) -> List<DomainPattern> {
+    let Some(field) = side.field("domains") else { return List::new() };
+    for other in SIDE_FIELDS.iter().filter(|other| !matches!(**other, "domains" | "ports" | "notPorts")) {
+        if side.field(other).is_some() {
+            field.error(sink, format!("cannot be combined with `{other}`"));
+        }
+    }
+    if name != "destination" || context.ingress {
+        field.error(sink, "can only be the destination of an egress rule");
+    } else if let Some(reason) = context.no_domains {
+        field.error(sink, reason);
+    }
+    scalar::domains_of_rule(side, "domains", sink)
+}
+
 fn http(cursor: Cursor<'_, '_>, sink: &mut Sink) -> Option<HttpMatch> {
     let map = cursor.map(sink)?;
     map.only(&["methods", "paths"], sink);
@@ -320,6 +339,12 @@ fn methods(http: Map<'_, '_>, sink: &mut Sink) -> Box<[Arc<str>]> {
 fn check(map: Map<'_, '_>, rule: &Rule, context: RuleContext<'_>, sink: &mut Sink) {
     check_ports(map, rule, sink);
     check_families(map, rule, sink);
+    if rule.action != RuleAction::Allow
+        && let Some(side) = map.field("destination").and_then(|side| side.map(&mut Sink::default()))
+        && let Some(field) = side.field("domains")
+    {
+        field.error(sink, "can only be part of an Allow rule");
+    }
     for name in ["icmp", "notICMP"] {
         if let Some(field) = map.field(name) {
             let icmp = |p: Protocol| matches!(p.number(), 1 | 58);

@@ -1,6 +1,6 @@
 //! Network sets.
 
-use tortie_model::{Interner, NetworkSet, NetworkSetName, ProfileName, Update};
+use tortie_model::{Interner, List, NetworkSet, NetworkSetName, ProfileName, Update};
 
 use crate::object::reserved::NAMESPACE_LABEL;
 use crate::object::{Contributions, Kind, Object};
@@ -9,10 +9,11 @@ use crate::tree::Sink;
 
 /// Converts a `NetworkSet`, which inherits the labels of its namespace, or a `GlobalNetworkSet`.
 pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: &mut Sink) -> Option<Contributions> {
-    let mut nets = Vec::new();
+    let (mut nets, mut domains) = (Vec::new(), List::new());
     if let Some(spec) = object.spec(sink) {
-        spec.known(&["nets"], sink);
+        spec.known(&["nets", "allowedEgressDomains"], sink);
         nets = spec.list("nets", sink, scalar::net);
+        domains = scalar::domains(spec, "allowedEgressDomains", sink);
     }
     let mut pairs = object.meta.labels.clone();
     let (name, profiles) = if object.id.kind == Kind::NetworkSet {
@@ -23,6 +24,6 @@ pub(crate) fn network_set(object: &Object<'_, '_>, labels: &mut Interner, sink: 
         (object.id.name.to_string(), [].into())
     };
     let labels = scalar::interned(&object.root, pairs, labels, sink);
-    let set = NetworkSet { nets: nets.into(), labels, profiles, ..NetworkSet::default() };
+    let set = NetworkSet { nets: nets.into(), labels, profiles, domains };
     Some(vec![Update::NetworkSet(NetworkSetName::new(name), Some(object.root.valid(set, sink)?))])
 }

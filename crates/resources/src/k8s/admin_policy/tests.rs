@@ -209,8 +209,7 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
     for (peer, expected) in [
         (
             "{domainNames: [example.com, '*.example.org']}",
-            "8:39 spec.egress[0].to[0].domainNames: peers of this kind are not supported here; list the addresses of \
-             the domains under `networks`",
+            "8:39 spec.egress[0].to[0].domainNames: are only for rules of administrators that allow",
         ),
         ("{node: {}}", "8:26 spec.egress[0].to[0].node: is not a known field; is `nodes` meant?"),
         (
@@ -218,7 +217,7 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
             "8:37 spec.egress[0].to[0].networks[0]: `x` is neither an IP address nor a network in CIDR notation",
         ),
         ("{networks: []}", "8:25 spec.egress[0].to[0]: names no network"),
-        ("{}", "8:25 spec.egress[0].to[0]: must give one of namespaces, pods, nodes, networks"),
+        ("{}", "8:25 spec.egress[0].to[0]: must give one of namespaces, pods, nodes, networks, domainNames"),
     ] {
         let found = resource(&text(peer), UnknownFields::Refuse);
         let problems: Vec<String> = found.problems.iter().map(|p| format!("{} {p}", p.position)).collect();
@@ -232,6 +231,55 @@ fn each_unsupported_peer_is_one_error_with_its_name() {
         let problems = resource(&ingress, UnknownFields::Refuse).problems;
         let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(messages, [format!("spec.ingress[0].from[0].{name}: is not a peer of ingress rules")]);
+    }
+}
+
+#[test]
+fn domain_peers_belong_to_rules_of_administrators_that_accept() {
+    let text = |kind: &str, tier: &str, action: &str, peer: &str, rest: &str| {
+        let version = if kind == "ClusterNetworkPolicy" { "v1alpha2" } else { "v1alpha1" };
+        let name = if kind.starts_with("Baseline") { "default" } else { "p" };
+        let priority = if kind.starts_with("Baseline") { "" } else { "priority: 1, " };
+        format!(
+            "apiVersion: policy.networking.k8s.io/{version}\nkind: {kind}\nmetadata: {{name: {name}}}\n\
+             spec: {{{tier}{priority}subject: {{namespaces: {{}}}}, egress: [{{action: {action}, to: [{peer}]{rest}}}]}}\n"
+        )
+    };
+    let peer = "{domainNames: ['*.Example.com', a.io.]}";
+    for (kind, tier, action) in
+        [("ClusterNetworkPolicy", "tier: Admin, ", "Accept"), ("AdminNetworkPolicy", "", "Allow")]
+    {
+        let found = resource(&text(kind, tier, action, peer, ""), UnknownFields::Refuse);
+        assert_eq!(found.problems, [], "{kind}");
+        let (_, found) = policy(&found.outcome);
+        let domains: Vec<_> = found.outbound[0].destination.extras.domains.iter().map(ToString::to_string).collect();
+        assert_eq!((found.outbound.len(), domains), (1, vec!["*.example.com".to_owned(), "a.io".to_owned()]));
+    }
+    let refused = "are only for rules of administrators that allow";
+    let many = format!("{{domainNames: [{}]}}", (0..26).map(|n| format!("n{n}.io")).collect::<Vec<_>>().join(", "));
+    let named = ", protocols: [{destinationNamedPort: web}]";
+    let cluster = "ClusterNetworkPolicy";
+    for (kind, tier, action, peer, rest, expected) in [
+        (cluster, "tier: Admin, ", "Deny", peer, "", refused),
+        (cluster, "tier: Admin, ", "Pass", peer, "", refused),
+        (cluster, "tier: Baseline, ", "Accept", peer, "", refused),
+        ("BaselineAdminNetworkPolicy", "", "Allow", peer, "", refused),
+        (cluster, "tier: Admin, ", "Accept", peer, named, "cannot be combined with named ports"),
+        (cluster, "tier: Admin, ", "Accept", "{domainNames: [www.*.a.io]}", "", "has `*` behind another label"),
+        (cluster, "tier: Admin, ", "Accept", "{domainNames: ['*.io']}", "", "needs two labels behind `*`"),
+        (cluster, "tier: Admin, ", "Accept", "{domainNames: [io]}", "", "needs two labels"),
+        (cluster, "tier: Admin, ", "Accept", "{domainNames: []}", "", "names no domain"),
+        (cluster, "tier: Admin, ", "Accept", &many, "", "has 26 names, at most 25 are allowed"),
+    ] {
+        let manifest = text(kind, tier, action, peer, rest);
+        let found = resource(&manifest, UnknownFields::Refuse).problems;
+        assert_eq!(found.iter().map(|problem| &*problem.message).collect::<Vec<_>>(), [expected], "{manifest}");
+        // In a datastore the rest holds; the rule opens nothing.
+        let tolerated = resource(&manifest, UnknownFields::Ignore);
+        let (_, found) = policy(&tolerated.outcome);
+        let rules: Vec<RuleAction> = found.outbound.iter().map(|rule| rule.action).collect();
+        let accepts = matches!(action, "Accept" | "Allow");
+        assert_eq!(rules, if accepts { vec![] } else { vec![RuleAction::Deny] }, "{manifest}");
     }
 }
 

@@ -43,6 +43,9 @@ fn side(out: &mut Object<'_>, names: &Side, side: &EntityMatch) {
         out.text_if(namespace, &service.namespace);
         out.text_if(name, &service.name);
     }
+    if let Some(name) = names.domains {
+        out.list_if(name, &side.extras.domains, shown);
+    }
     let original = &side.extras.original;
     let [selector, namespace_selector, not_selector, accounts, account_selector] = names.original;
     out.text_if(selector, text_of(&original.selector));
