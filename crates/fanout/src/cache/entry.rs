@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tortie_model::{Hostname, Key, Update, Valid};
+use tortie_model::{Hostname, Key, Policy, PolicyId, Update, Valid};
 use tortie_resources::{path, v1};
 
 use super::WireFormat;
@@ -29,10 +29,16 @@ pub struct Entry {
 pub enum RemoteView {
     /// All of it.
     Same,
-    /// All of it, and this text for clients of Typha's protocol: a policy or profile without the
-    /// rules that name nodes, which these clients cannot read
-    /// ([`tortie_model::Policy::without_nodes`]).
-    ForTypha(Bytes),
+    /// All of it, and shorter texts of a policy or profile for clients that do not know the matches
+    /// of some of its rules.
+    Rules {
+        /// Text for clients of Typha's protocol: without the rules that name nodes
+        /// ([`tortie_model::Policy::without_nodes`]) or domains.
+        for_typha: Bytes,
+        /// Text for clients of the fan-out's protocol that do not know domains of rules
+        /// ([`tortie_model::Policy::without_domains`]); `None` if it is the value.
+        without_domains: Option<Bytes>,
+    },
     /// A shorter text: labels, profiles, addresses and named ports of a workload endpoint, but not
     /// its interface and similar fields. Only the difference is stored, since most of the text is
     /// the same.
@@ -82,9 +88,9 @@ impl Audience {
     #[must_use]
     pub fn reads(self, format: WireFormat) -> bool {
         match format {
-            WireFormat::OneNode => self >= Self::All,
-            WireFormat::OneNodeWithBlocks => self >= Self::Blocks,
-            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => true,
+            WireFormat::OneNode | WireFormat::OneNodeOld => self >= Self::All,
+            WireFormat::OneNodeWithBlocks | WireFormat::OneNodeWithBlocksOld => self >= Self::Blocks,
+            WireFormat::AllNodes | WireFormat::AllNodesOld | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => true,
         }
     }
 }
@@ -119,13 +125,11 @@ impl Entry {
             Update::HostConfig(..) => RemoteView::Nothing,
             Update::Block(..) => RemoteView::Block,
             Update::SyncerObject(..) => RemoteView::OtherSyncer,
-            Update::Policy(id, Some(policy)) => match policy.without_nodes() {
-                Some(reduced) => RemoteView::ForTypha(v1::encode(&Update::Policy(id.clone(), Some(reduced)))?.into()),
-                None => RemoteView::Same,
-            },
+            Update::Policy(id, Some(policy)) => RemoteView::of_policy(id, policy)?,
             Update::ProfileRules(name, Some(rules)) => match rules.without_nodes() {
                 Some(reduced) => {
-                    RemoteView::ForTypha(v1::encode(&Update::ProfileRules(name.clone(), Some(reduced)))?.into())
+                    let for_typha = v1::encode(&Update::ProfileRules(name.clone(), Some(reduced)))?.into();
+                    RemoteView::Rules { for_typha, without_domains: None }
                 }
                 None => RemoteView::Same,
             },
@@ -169,7 +173,7 @@ impl Entry {
     #[must_use]
     pub fn value_for_typha(&self) -> &Bytes {
         match &self.remote_view {
-            RemoteView::ForTypha(text) => text,
+            RemoteView::Rules { for_typha, .. } => for_typha,
             _ => &self.value,
         }
     }
@@ -178,23 +182,37 @@ impl Entry {
     /// share; `None` if these lack the object.
     #[must_use]
     pub fn value_in(&self, format: WireFormat) -> Option<Bytes> {
+        if let Some(text) = self.without_domains(format) {
+            return Some(text.clone());
+        }
         Some(match self.text_in(format)? {
             Cow::Borrowed(_) => self.value.clone(),
             Cow::Owned(reduced) => reduced.into(),
         })
     }
 
-    /// Borrowed if it equals the value.
+    /// Returns the text without domains of rules, if the object has some and the clients of this
+    /// format do not know them.
+    fn without_domains(&self, format: WireFormat) -> Option<&Bytes> {
+        match &self.remote_view {
+            RemoteView::Rules { without_domains, .. } if !format.has_domains() => without_domains.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Borrowed if it equals the value, or the part of it without domains of rules.
     fn text_in(&self, format: WireFormat) -> Option<Cow<'_, [u8]>> {
         let blocks = match format {
-            WireFormat::OneNode => false,
-            WireFormat::OneNodeWithBlocks => true,
-            WireFormat::AllNodes | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => {
-                return Some(Cow::Borrowed(&self.value));
+            WireFormat::OneNode | WireFormat::OneNodeOld => false,
+            WireFormat::OneNodeWithBlocks | WireFormat::OneNodeWithBlocksOld => true,
+            WireFormat::AllNodes | WireFormat::AllNodesOld | WireFormat::TyphaPlain | WireFormat::TyphaSnappy => {
+                return Some(Cow::Borrowed(self.without_domains(format).unwrap_or(&self.value)));
             }
         };
         match &self.remote_view {
-            RemoteView::Same | RemoteView::ForTypha(_) => Some(Cow::Borrowed(&self.value)),
+            RemoteView::Same | RemoteView::Rules { .. } => {
+                Some(Cow::Borrowed(self.without_domains(format).unwrap_or(&self.value)))
+            }
             RemoteView::Reduced { cut, replacement } => {
                 let before = self.value.get(..cut.start).unwrap_or_default();
                 let after = self.value.get(cut.end..).unwrap_or_default();
@@ -210,7 +228,9 @@ impl Entry {
     pub fn size(&self) -> usize {
         let other = match &self.remote_view {
             RemoteView::Reduced { replacement, .. } => replacement.len(),
-            RemoteView::ForTypha(text) => text.len(),
+            RemoteView::Rules { for_typha, without_domains } => {
+                for_typha.len() + without_domains.as_ref().map_or(0, Bytes::len)
+            }
             _ => 0,
         };
         self.path.len() + self.value.len() + other
@@ -218,6 +238,24 @@ impl Entry {
 }
 
 impl RemoteView {
+    /// Returns the view of a policy; `None` if it has no encoding.
+    fn of_policy(id: &PolicyId, policy: &Valid<Policy>) -> Option<Self> {
+        let encode = |policy: Valid<Policy>| Some(Bytes::from(v1::encode(&Update::Policy(id.clone(), Some(policy)))?));
+        let without_domains = policy.without_domains();
+        let without_nodes = without_domains.as_ref().unwrap_or(policy).without_nodes();
+        Some(match (without_nodes, without_domains) {
+            (None, None) => Self::Same,
+            (Some(reduced), None) => Self::Rules { for_typha: encode(reduced)?, without_domains: None },
+            (None, Some(text)) => {
+                let text = encode(text)?;
+                Self::Rules { for_typha: text.clone(), without_domains: Some(text) }
+            }
+            (Some(reduced), Some(text)) => {
+                Self::Rules { for_typha: encode(reduced)?, without_domains: Some(encode(text)?) }
+            }
+        })
+    }
+
     /// Returns the view that turns `value` into `reduced`.
     pub(super) fn reduced(value: &[u8], reduced: &[u8]) -> Self {
         if value == reduced {

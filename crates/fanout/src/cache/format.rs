@@ -9,6 +9,12 @@ pub enum WireFormat {
     OneNodeWithBlocks,
     /// Protocol of the fan-out: all objects.
     AllNodes,
+    /// As [`WireFormat::OneNode`], for clients that do not know domains of rules.
+    OneNodeOld,
+    /// As [`WireFormat::OneNodeWithBlocks`], for clients that do not know domains of rules.
+    OneNodeWithBlocksOld,
+    /// As [`WireFormat::AllNodes`], for clients that do not know domains of rules.
+    AllNodesOld,
     /// Typha's protocol, uncompressed.
     TyphaPlain,
     /// Typha's protocol with snappy.
@@ -17,5 +23,11 @@ pub enum WireFormat {
 
 impl WireFormat {
     /// Number of formats.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 8;
+
+    /// Reports whether the clients know domains of rules.
+    #[must_use]
+    pub const fn has_domains(self) -> bool {
+        matches!(self, Self::OneNode | Self::OneNodeWithBlocks | Self::AllNodes)
+    }
 }

@@ -169,6 +169,46 @@ fn a_returning_client_resumes_within_the_log() {
 }
 
 #[test]
+fn only_clients_that_know_domains_get_rules_with_some() {
+    let to = |action, domains: &[&str]| {
+        let mut rule = Rule::new(action);
+        rule.destination.extras.domains = domains.iter().map(|name| name.parse().unwrap()).collect();
+        rule
+    };
+    let nodes = |action| {
+        let mut rule = Rule::new(action);
+        rule.destination.selector = Some("has(pcnode.rack)".parse().unwrap());
+        rule
+    };
+    let entry = |rules: &[&Rule]| {
+        let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+        let outbound = rules.iter().copied().cloned().collect();
+        let policy = Policy { outbound, ..Policy::default() };
+        Entry::new(&Update::Policy(id, Some(Valid::new(policy).unwrap())), None).unwrap()
+    };
+    let (by_name, deny) = (to(RuleAction::Allow, &["*.a.io"]), to(RuleAction::Deny, &[]));
+    let formats = [
+        (WireFormat::OneNode, WireFormat::OneNodeOld),
+        (WireFormat::OneNodeWithBlocks, WireFormat::OneNodeWithBlocksOld),
+        (WireFormat::AllNodes, WireFormat::AllNodesOld),
+    ];
+    let (whole, rest) = (entry(&[&by_name, &deny]), entry(&[&deny]));
+    for (format, old) in formats {
+        assert_eq!(whole.value_in(format).as_ref(), Some(&whole.value));
+        assert_eq!(whole.value_in(old).as_ref(), Some(&rest.value));
+        assert_eq!(rest.value_in(old).as_ref(), Some(&rest.value));
+    }
+    assert!(String::from_utf8_lossy(&whole.value).contains(r#""dst_domains":["*.a.io"]"#));
+    assert_eq!(whole.value_for_typha(), &rest.value);
+    assert!(whole.size() > whole.value.len() + rest.value.len());
+    let both = entry(&[&by_name, &nodes(RuleAction::Allow), &deny]);
+    assert_eq!(both.value_for_typha(), &rest.value);
+    let expected = entry(&[&nodes(RuleAction::Allow), &deny]).value;
+    assert_eq!(both.value_in(WireFormat::OneNodeOld), Some(expected));
+    assert_eq!(Audience::of(Some(&whole), Some(&rest)), Audience::All);
+}
+
+#[test]
 fn clients_of_typha_get_no_rule_that_names_nodes() {
     let rule = |action, selector: &str| {
         let mut rule = Rule::new(action);

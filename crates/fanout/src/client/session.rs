@@ -195,6 +195,7 @@ async fn greet(source: &FanoutSource, address: SocketAddr, view: &View<'_>) -> R
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
         resume: view.resume_token(),
         blocks: source.config.blocks,
+        domains: true,
     };
     let hello = ToServer { message: Some(client::Message::Hello(hello)) };
     let greet = async {

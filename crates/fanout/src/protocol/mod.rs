@@ -27,7 +27,8 @@
 //!
 //! Fields and messages may be added within a version if either side works without them. Servers of
 //! 0.1 from before [`ClientHello::blocks`], for example, send no IPAM blocks and leave
-//! [`ServerHello::blocks`] unset.
+//! [`ServerHello::blocks`] unset. Clients from before [`ClientHello::domains`] get policies without the
+//! rules that name domains.
 
 pub mod frame;
 mod problem;
@@ -117,6 +118,10 @@ pub struct ClientHello {
     /// Whether a client that names its node wants IPAM blocks as well.
     #[prost(bool, tag = "5")]
     pub blocks: bool,
+    /// Whether the client knows rules with domain names. It gets policies without these rules
+    /// otherwise: it would take them as rules for all addresses.
+    #[prost(bool, tag = "6")]
+    pub domains: bool,
 }
 
 /// Position in the history of a server.

@@ -167,10 +167,13 @@ async fn send_state(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticke
     let context = Arc::clone(&writer.context);
     let hub = &context.hub;
     let own = OwnPrefix::new(&hello.node.as_str().into());
-    let format = match (&own, hello.blocks) {
-        (Some(_), false) => WireFormat::OneNode,
-        (Some(_), true) => WireFormat::OneNodeWithBlocks,
-        (None, _) => WireFormat::AllNodes,
+    let format = match (&own, hello.blocks, hello.domains) {
+        (Some(_), false, true) => WireFormat::OneNode,
+        (Some(_), true, true) => WireFormat::OneNodeWithBlocks,
+        (None, _, true) => WireFormat::AllNodes,
+        (Some(_), false, false) => WireFormat::OneNodeOld,
+        (Some(_), true, false) => WireFormat::OneNodeWithBlocksOld,
+        (None, _, false) => WireFormat::AllNodesOld,
     };
     let resumed = hello.resume.and_then(|place| hub.resume(Instance(place.instance), place.sequence));
     let answer = ServerHello {
@@ -180,7 +183,7 @@ async fn send_state(writer: &mut Writer, hello: &ClientHello, ticket: &mut Ticke
         // Clients expect a heartbeat at least every minute, however long this interval is.
         heartbeat_ms: u32::try_from(context.config.heartbeat.as_millis()).unwrap_or(u32::MAX),
         software: concat!("tortie ", env!("CARGO_PKG_VERSION")).into(),
-        blocks: format != WireFormat::OneNode,
+        blocks: hello.blocks || own.is_none(),
     };
     writer.message(server::Message::Hello(answer)).await?;
     // Sent before the objects, so that a consumer can refuse to begin.

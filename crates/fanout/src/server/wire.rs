@@ -60,7 +60,11 @@ fn own_entry(path: &str, value: Option<Bytes>) -> WireEntry {
 /// Returns the version for clients that name no node, which use it to identify the source of an
 /// object. Enforcement on a node does not depend on versions.
 fn version_in(entry: &Entry, format: WireFormat) -> String {
-    if format == WireFormat::AllNodes { entry.revision().to_owned() } else { String::new() }
+    if matches!(format, WireFormat::AllNodes | WireFormat::AllNodesOld) {
+        entry.revision().to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// Encodes the part of a snapshot that all clients of this format get.

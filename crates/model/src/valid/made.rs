@@ -80,6 +80,21 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Returns the policy for readers that do not know domains of rules, and would take a rule with
+    /// some as one for all addresses; `None` if no rule has domains. Such rules are left out; they
+    /// all allow.
+    #[must_use]
+    pub fn without_domains(&self) -> Option<Valid<Self>> {
+        let has_domains = |rule: &Rule| !rule.destination.extras.domains.is_empty();
+        if !self.outbound.iter().any(has_domains) {
+            return None;
+        }
+        let known = self.outbound.iter().filter(|rule| !has_domains(rule)).cloned();
+        Some(Valid::trusted(Self { outbound: Rule::list(known.collect()), ..self.clone() }))
+    }
+}
+
 fn rules_without_nodes(lists: [&[Rule]; 2]) -> Option<[Arc<[Rule]>; 2]> {
     let known = |rule: &Rule| match (rule_selects_nodes(rule), rule.action) {
         (false, _) => Some(rule.clone()),
