@@ -30,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bpf", &[]),
     ("analysis", &["selector", "model", "calc", "evaluate", "classes"]),
     ("flows", &["model", "rules", "evaluate", "analysis"]),
-    ("dataplane", &["model", "rules", "iptables", "nftables", "ipsets", "netfilter"]),
+    ("dataplane", &["model", "dns", "rules", "iptables", "nftables", "ipsets", "netfilter"]),
     ("config", &["model", "parameters", "resources", "calc", "iptables", "rules", "evaluate", "ebpf", "dataplane"]),
     ("linux", &["model", "iptables", "nftables", "rules", "evaluate", "ebpf", "bpf", "flows", "dataplane"]),
     ("datastore", &["model", "resources"]),

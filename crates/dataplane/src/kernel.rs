@@ -11,6 +11,7 @@ use tortie_nftables::wire::Snapshot;
 use tortie_nftables::{CommitError, TableId, Transaction};
 
 use crate::device::{Device, DeviceChange, FdbEntry};
+use crate::domains::DomainLearner;
 use crate::kernel_error::KernelError;
 use crate::neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange};
 use crate::qdisc::{Qdisc, QdiscChange};
@@ -87,6 +88,12 @@ pub trait Kernel: Netfilter {
 
     /// Returns neighbour entries, if this kernel has them.
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
+        None
+    }
+
+    /// Returns the keeper of domain sets. Without one, rules with domain names are left out and
+    /// named; endpoints are up nevertheless.
+    fn domains(&mut self) -> Option<&mut dyn DomainLearner> {
         None
     }
 }

@@ -10,6 +10,7 @@ mod config;
 mod connectivity;
 mod dataplane;
 mod device;
+mod domains;
 mod drive;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
@@ -52,6 +53,7 @@ pub use config::{
 };
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
+pub use domains::{DomainLearner, LearnerCommand, LearnerError, Shard};
 pub use identity::ProblemIdentity;
 pub use kernel::{
     CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighbours, Netfilter, Routing, Subsystem, Sysctls,
