@@ -163,8 +163,16 @@ impl SetState {
         match self.kernel {
             Kernel::Unread => Need::Nothing,
             Kernel::Absent => Need::Create,
+            Kernel::Unreadable if spec.has_foreign_members() => Need::Nothing,
             Kernel::Unreadable if self.health.swap_refused => Need::Recreate,
             Kernel::Unreadable => Need::Swap,
+            Kernel::Present(listing) if spec.has_foreign_members() => {
+                if listing.is_swappable(&spec, family) {
+                    Need::Nothing
+                } else {
+                    Need::Recreate
+                }
+            }
             Kernel::Present(listing) if listing.is_exactly(&spec, family) => {
                 let room = self.members.in_sync_len() < spec.max_elements();
                 let add = self.members.missing_len() > 0 && room;
@@ -172,6 +180,14 @@ impl SetState {
             }
             Kernel::Present(listing) if listing.is_swappable(&spec, family) => Need::Swap,
             Kernel::Present(_) => Need::Recreate,
+        }
+    }
+
+    /// Records that the kernel holds `member`, in a set of this type.
+    pub(crate) fn observe(&mut self, set_type: Option<SetType>, member: Member) {
+        let is_of_set = |spec: &SetSpec| !spec.has_foreign_members() && Some(spec.set_type()) == set_type;
+        if self.desired.as_ref().is_some_and(is_of_set) {
+            self.members.observe(member);
         }
     }
 
@@ -498,6 +514,9 @@ fn file(set: &mut BTreeSet<IpSetName>, name: &IpSetName, belongs: bool) {
 
 fn check(spec: &SetSpec, member: Member) -> Result<(), MemberError> {
     let set_type = spec.set_type();
+    if spec.has_foreign_members() {
+        return Err(MemberError::WrongKind { set_type, member });
+    }
     member.check(set_type)?;
     match member {
         Member::Port(port) if !spec.has_port(port) => Err(MemberError::WrongKind { set_type, member }),

@@ -12,6 +12,7 @@ use crate::names::family_word;
 pub struct SetSpec {
     set_type: SetType,
     limit: Limit,
+    has_foreign_members: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,13 +32,14 @@ impl SetSpec {
             SetType::BitmapPort => Limit::Ports { first: 0, last: u16::MAX },
             _ => Limit::MaxElements(Self::DEFAULT_MAX_ELEMENTS),
         };
-        Self { set_type, limit }
+        Self { set_type, limit, has_foreign_members: false }
     }
 
     /// Returns a `bitmap:port` set of the ports between `first` and `last`, in either order.
     #[must_use]
     pub fn port_range(first: u16, last: u16) -> Self {
-        Self { set_type: SetType::BitmapPort, limit: Limit::Ports { first: first.min(last), last: first.max(last) } }
+        let limit = Limit::Ports { first: first.min(last), last: first.max(last) };
+        Self { limit, ..Self::new(SetType::BitmapPort) }
     }
 
     /// Sets the maximum number of elements (`MaxIpsetSize`), at least one. Without effect on
@@ -48,6 +50,19 @@ impl SetSpec {
             *limit = max.max(1);
         }
         self
+    }
+
+    /// Leaves the members of the set to another program: the set is created without members,
+    /// destroyed with all of them, and replaced only if its type differs. Members cannot be added.
+    #[must_use]
+    pub const fn with_foreign_members(self) -> Self {
+        Self { has_foreign_members: true, ..self }
+    }
+
+    /// Reports whether another program keeps the members.
+    #[must_use]
+    pub const fn has_foreign_members(&self) -> bool {
+        self.has_foreign_members
     }
 
     /// The type.

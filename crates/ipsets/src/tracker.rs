@@ -174,7 +174,8 @@ macro_rules! with_member {
 impl Members {
     pub(crate) fn new(set_type: SetType) -> Self {
         match set_type {
-            SetType::HashIp | SetType::HashNet => Self::Nets(Tracker::default()),
+            // Another program keeps members with interfaces: these tables stay empty.
+            SetType::HashIp | SetType::HashNet | SetType::HashNetIface => Self::Nets(Tracker::default()),
             SetType::HashIpPort => Self::IpPorts(Tracker::default()),
             SetType::HashNetNet => Self::NetPairs(Tracker::default()),
             SetType::BitmapPort => Self::Ports(Tracker::default()),
@@ -185,7 +186,7 @@ impl Members {
     pub(crate) fn holds(&self, set_type: SetType) -> bool {
         matches!(
             (self, set_type),
-            (Self::Nets(_), SetType::HashIp | SetType::HashNet)
+            (Self::Nets(_), SetType::HashIp | SetType::HashNet | SetType::HashNetIface)
                 | (Self::IpPorts(_), SetType::HashIpPort)
                 | (Self::NetPairs(_), SetType::HashNetNet)
                 | (Self::Ports(_), SetType::BitmapPort)

@@ -189,6 +189,42 @@ kernel_test! {
         assert_eq!(netns.members("foreign"), ["1.1.1.1"]);
     }
 
+    fn members_of_another_program_stay() {
+        let netns = Netns::new();
+        let mut now = Duration::ZERO;
+        let new = |learned: SetType| {
+            let mut sets = IpSets::new(Family::V4, Config::default());
+            for (set, set_type) in [("d:x.0", learned), ("d:x.h", SetType::HashIp)] {
+                let spec = SetSpec::new(set_type).with_foreign_members();
+                let member: Member = IpAddr::from([10, 0, 0, 1]).into();
+                sets.add_or_replace(&id(set), spec, [member]).unwrap_err();
+                assert_eq!(sets.desired_members(&id(set)), Some(Vec::new()));
+            }
+            sets
+        };
+        let mut sets = new(SetType::HashNetIface);
+        let mut run = Run::default();
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        netns.edit("add cali40d:x.0 10.0.0.1,cali1\nadd cali40d:x.0 10.0.0.1,cali2\nadd cali40d:x.h 10.0.0.1\n");
+        sets.queue_resync(Resync::Background);
+        for mut sets in [sets, new(SetType::HashNetIface)] {
+            let mut run = Run::default();
+            assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+            run.delete(&netns, &mut sets, &mut now);
+            assert_eq!(run.commands, ["list"], "neither a resync nor a restart writes");
+        }
+        assert_eq!(netns.members("cali40d:x.0"), ["10.0.0.1,cali1", "10.0.0.1,cali2"]);
+        assert_eq!(netns.members("cali40d:x.h"), ["10.0.0.1"]);
+        // A set of another type makes place for it; one that is no longer desired goes.
+        let mut sets = new(SetType::HashNet);
+        sets.remove(&id("d:x.h")).unwrap();
+        let mut run = Run::default();
+        assert!(run.apply(&netns, &mut sets, &mut now).is_success());
+        run.delete(&netns, &mut sets, &mut now);
+        assert_eq!(netns.names(), ["cali40d:x.0"]);
+        assert!(netns.members("cali40d:x.0").is_empty());
+    }
+
     fn foreign_changes_are_undone() {
         let netns = Netns::new();
         let mut now = Duration::ZERO;

@@ -92,6 +92,14 @@ fn write_match(question: &Match, out: &mut String) -> fmt::Result {
             write!(out, "-m set {}--match-set {set} {side}", not(*negated))?;
             if *with_port { write!(out, ",{side}") } else { Ok(()) }
         }
+        Match::DestinationByInterface(set) => write!(out, "-m set --match-set {set} dst,src"),
+        Match::Reply => out.write_str("-m conntrack --ctdir REPLY"),
+        Match::AboveRateOfDestination { limit, name } => write!(
+            out,
+            "-m hashlimit --hashlimit-above {}/sec --hashlimit-burst {} --hashlimit-mode dstip --hashlimit-name {name}",
+            limit.rate(),
+            limit.burst(),
+        ),
         // iptables has no such match: the chain is refused, and a stand-in that drops takes its
         // place.
         Match::AnyOf { .. } => out.write_str("-m set --match-set cali-unknown src"),
@@ -145,6 +153,7 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
             write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask())
         }
         Action::NoTrack => out.write_str("--jump NOTRACK"),
+        Action::Queue(number) => write!(out, "--jump NFQUEUE --queue-num {number} --queue-bypass"),
         Action::Log(prefix) => {
             write!(out, "--jump LOG --log-prefix \"{}: \" --log-level 5", prefix.as_str())
         }

@@ -93,6 +93,9 @@ pub enum Action {
     Include(ChainName),
     /// Offload the connection to the flow table. nftables only.
     OffloadFlow,
+    /// Hold the packet until the program that listens to this queue decides. Without a listener,
+    /// the next rule follows.
+    Queue(u16),
 }
 
 /// Reply to the sender of a rejected packet.

@@ -29,7 +29,7 @@ pub use matches::{AddressUnion, Match, Matches, Side};
 pub use member::{Member, MemberError, NetMember, NetPair};
 pub use name::{ChainName, ChainPrefix, Table, kernel_chain, limited_id};
 pub use problem::{ChainProblem, InPlace, Refusal, StandIn};
-pub use set_name::{DomainSetPart, Shard, domain_set_name, ip_set_name};
+pub use set_name::{DomainSetPart, Shard, domain_set_name, domain_set_part_id, ip_set_name};
 pub use set_type::SetType;
 pub use values::{
     ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tortie_net::{Cidr, Family, InterfaceName, IpSetName, Protocol};
 
+use crate::action::PacketRate;
 use crate::mark::{MarkBits, MaskedMark};
 use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
 
@@ -81,6 +82,19 @@ pub enum Match {
         with_port: bool,
         /// Negates the match.
         negated: bool,
+    },
+    /// The incoming interface and the destination address together are a member of a set of type
+    /// [`HashNetIface`](crate::SetType::HashNetIface).
+    DestinationByInterface(IpSetName),
+    /// The packet goes in the direction of replies of its connection.
+    Reply,
+    /// Packets to the same address come at a higher rate, each address with its own token bucket.
+    /// iptables only.
+    AboveRateOfDestination {
+        /// The rate, and the capacity of each bucket.
+        limit: PacketRate,
+        /// Name of the table of buckets in the kernel.
+        name: IpSetName,
     },
     /// An address is in one of several networks or IP sets. nftables only.
     AnyOf {
@@ -354,6 +368,18 @@ impl Matches {
     #[must_use]
     pub fn not_ip_port_set(self, side: Side, set: IpSetName) -> Self {
         self.and(Match::IpSet { side, set, with_port: true, negated: true })
+    }
+
+    /// Incoming interface and destination address are a member of the set.
+    #[must_use]
+    pub fn destination_by_interface(self, set: IpSetName) -> Self {
+        self.and(Match::DestinationByInterface(set))
+    }
+
+    /// The packet goes in the direction of replies.
+    #[must_use]
+    pub fn reply(self) -> Self {
+        self.and(Match::Reply)
     }
 
     /// The address of that side is in one of the networks or sets.

@@ -173,6 +173,8 @@ impl Member {
             SetType::HashNet => Self::Net(NetMember::parse(text).ok_or_else(malformed)?),
             SetType::HashIpPort => Self::IpPort(parse_ip_port(text).ok_or_else(malformed)?),
             SetType::HashNetNet => Self::NetPair(parse_net_pair(text).ok_or_else(malformed)?),
+            // Another program keeps their members.
+            SetType::HashNetIface => return Err(malformed()),
             SetType::BitmapPort => {
                 let (of, port) = match text.split_once(',') {
                     Some(("v4", port)) => (family == Family::V4, port),

@@ -26,7 +26,15 @@ const fn main_prefix(family: Family) -> &'static str {
 /// # Errors
 /// [`InvalidName`] if the id is empty or has characters that a rule or a restore file cannot hold.
 pub fn ip_set_name(family: Family, id: &IpSetId) -> Result<IpSetName, InvalidName> {
-    name_with(family, id, "")
+    let text = id.as_str();
+    let invalid = || InvalidName { kind: "IP set", name: text.to_owned(), max: IpSetName::MAX_LEN };
+    let is_plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'#' | b'\\');
+    if text.is_empty() || !text.bytes().all(is_plain) {
+        return Err(invalid());
+    }
+    let prefix = main_prefix(family);
+    let cut = text.len().min(IpSetName::MAX_LEN - prefix.len());
+    IpSetName::new(&[prefix, text.split_at(cut).0].concat()).map_err(|_| invalid())
 }
 
 /// A group of learning interfaces, numbered from 0.
@@ -72,27 +80,23 @@ impl fmt::Display for DomainSetPart {
 /// ```
 ///
 /// # Errors
-/// [`InvalidName`] if the id is empty or has characters that a rule or a restore file cannot hold.
+/// [`InvalidName`] if the id has characters that a rule or a restore file cannot hold.
 pub fn domain_set_name(family: Family, id: &IpSetId, part: DomainSetPart) -> Result<IpSetName, InvalidName> {
-    name_with(family, id, &part.to_string())
+    ip_set_name(family, &domain_set_part_id(id, part))
 }
 
-/// Returns the name of a set with a suffix. A suffix leaves the same part of the id whatever its
-/// length, so that a name is that of one set and one part.
-fn name_with(family: Family, id: &IpSetId, suffix: &str) -> Result<IpSetName, InvalidName> {
-    /// The length of the longest suffix: a point and five digits.
-    const LONGEST_SUFFIX: usize = 6;
-
+/// The id of a part of the domain set `id`, of which [`ip_set_name`] makes [`domain_set_name`].
+///
+/// A suffix leaves the same part of the id whatever its length, so that a name is that of one set
+/// and one part.
+#[must_use]
+pub fn domain_set_part_id(id: &IpSetId, part: DomainSetPart) -> IpSetId {
+    /// Room of an id in a name, without the longest suffix: a point and five digits.
+    const ROOM: usize = IpSetName::MAX_LEN - main_prefix(Family::V4).len() - 6;
     let text = id.as_str();
-    let invalid = || InvalidName { kind: "IP set", name: text.to_owned(), max: IpSetName::MAX_LEN };
-    let is_plain = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'#' | b'\\');
-    if text.is_empty() || !text.bytes().all(is_plain) {
-        return Err(invalid());
-    }
-    let prefix = main_prefix(family);
-    let reserved = if suffix.is_empty() { 0 } else { LONGEST_SUFFIX };
-    let cut = text.len().min(IpSetName::MAX_LEN - prefix.len() - reserved);
-    IpSetName::new(&[prefix, text.split_at(cut).0, suffix].concat()).map_err(|_| invalid())
+    // An id that is no name is refused later.
+    let cut = (0..=text.len().min(ROOM)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    IpSetId::new(format!("{}{part}", text.split_at(cut).0))
 }
 
 #[cfg(test)]
@@ -112,7 +116,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
         assert!(!names.contains(&ip_set_name(Family::V4, &id).unwrap()));
-        for bad in ["", "d:a b", "d:\""] {
+        for bad in ["d:a b", "d:\"", "d:ä"] {
             domain_set_name(Family::V4, &IpSetId::new(bad), DomainSetPart::Host).unwrap_err();
         }
     }

@@ -15,13 +15,17 @@ pub enum SetType {
     HashIpPort,
     /// `hash:net,net`: pairs of networks.
     HashNetNet,
+    /// `hash:net,iface`: networks, each with an interface. Such a set has at most 64 interfaces for
+    /// one network.
+    HashNetIface,
     /// `bitmap:port`: ports of any protocol; without a family.
     BitmapPort,
 }
 
 impl SetType {
     /// All types.
-    pub const ALL: [Self; 5] = [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::BitmapPort];
+    pub const ALL: [Self; 6] =
+        [Self::HashIp, Self::HashNet, Self::HashIpPort, Self::HashNetNet, Self::HashNetIface, Self::BitmapPort];
 
     /// Returns the name of the type in the kernel.
     #[must_use]
@@ -31,6 +35,7 @@ impl SetType {
             Self::HashNet => "hash:net",
             Self::HashIpPort => "hash:ip,port",
             Self::HashNetNet => "hash:net,net",
+            Self::HashNetIface => "hash:net,iface",
             Self::BitmapPort => "bitmap:port",
         }
     }

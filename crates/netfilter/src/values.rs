@@ -71,6 +71,10 @@ impl ConntrackStates {
     pub const INVALID: Self = Self(&[ConntrackState::Invalid]);
     /// First packet of a connection.
     pub const NEW: Self = Self(&[ConntrackState::New]);
+    /// Part of a known connection.
+    pub const ESTABLISHED: Self = Self(&[ConntrackState::Established]);
+    /// Kept out of connection tracking.
+    pub const UNTRACKED: Self = Self(&[ConntrackState::Untracked]);
     /// The connection's destination was translated.
     pub const DNAT: Self = Self(&[ConntrackState::Dnat]);
 
@@ -92,6 +96,8 @@ pub enum ConntrackState {
     Related,
     /// `INVALID`
     Invalid,
+    /// `UNTRACKED`
+    Untracked,
     /// `DNAT`: not a state but a status, matched in the same list.
     Dnat,
 }
@@ -105,6 +111,7 @@ impl ConntrackState {
             Self::Established => "ESTABLISHED",
             Self::Related => "RELATED",
             Self::Invalid => "INVALID",
+            Self::Untracked => "UNTRACKED",
             Self::Dnat => "DNAT",
         }
     }

@@ -87,6 +87,7 @@ pub enum Meta {
 #[expect(missing_docs, reason = "the names say it all")]
 pub enum Conntrack {
     State,
+    Direction,
     Status,
     Mark,
 }
@@ -169,6 +170,10 @@ pub enum Expression {
     NoTrack,
     /// Leaves the connection to a flow table.
     FlowOffload { table: Arc<str> },
+    /// Holds the packet for the listener of a queue; continues without one.
+    Queue { number: u16 },
+    /// The same by the target `NFQUEUE` of iptables, for kernels without the expression.
+    QueueTarget { number: u16 },
     /// An expression that Tortie never creates, by its name.
     Foreign(Arc<str>),
 }

@@ -8,9 +8,12 @@ pub struct Features {
     pub masquerade_fully_random: bool,
     /// The same for a fixed source address.
     pub snat_fully_random: bool,
+    /// Rules can hold packets for a program by the kernel's own expression (`NFT_QUEUE`); otherwise
+    /// by the target `NFQUEUE` of iptables.
+    pub queue: bool,
 }
 
 impl Features {
     /// A current kernel.
-    pub const ALL: Self = Self { masquerade_fully_random: true, snat_fully_random: true };
+    pub const ALL: Self = Self { masquerade_fully_random: true, snat_fully_random: true, queue: true };
 }

@@ -18,6 +18,8 @@ pub enum SetKind {
     AddressPorts,
     /// Pairs of addresses.
     AddressPairs,
+    /// The name of an interface and an address together.
+    InterfaceAddresses,
     /// Ports.
     Ports,
 }
@@ -31,6 +33,7 @@ impl SetKind {
             SetType::HashNet => Self::Networks,
             SetType::HashIpPort => Self::AddressPorts,
             SetType::HashNetNet => Self::AddressPairs,
+            SetType::HashNetIface => Self::InterfaceAddresses,
             SetType::BitmapPort => Self::Ports,
         }
     }
@@ -47,6 +50,8 @@ impl SetKind {
             (Self::AddressPorts, Family::V6) => "{ type ipv6_addr . inet_proto . inet_service ; }",
             (Self::AddressPairs, Family::V4) => "{ type ipv4_addr . ipv4_addr ; }",
             (Self::AddressPairs, Family::V6) => "{ type ipv6_addr . ipv6_addr ; }",
+            (Self::InterfaceAddresses, Family::V4) => "{ type ifname . ipv4_addr ; }",
+            (Self::InterfaceAddresses, Family::V6) => "{ type ifname . ipv6_addr ; }",
             (Self::Ports, _) => "{ type inet_service ; }",
         }
     }

@@ -151,6 +151,10 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
             let (address, port) = (address(*side), port(*side));
             write!(out, "{ip} {address} . meta l4proto . th {port} {}@{}", not(*negated), SetName::new(*set))
         }
+        Match::DestinationByInterface(set) => write!(out, "iifname . {ip} daddr @{}", SetName::new(*set)),
+        Match::Reply => out.write_str("ct direction reply"),
+        // There is no such match without a set of buckets.
+        Match::AboveRateOfDestination { .. } => write!(out, "{ip} daddr @cali-unknown"),
         // A named set has replaced it before; otherwise it is refused as well.
         Match::AnyOf { side, .. } => write!(out, "{ip} {} @cali-unknown", address(*side)),
         Match::Ports { side, ports, negated } => {
@@ -219,6 +223,7 @@ const fn conntrack_state(state: ConntrackState) -> &'static str {
         ConntrackState::Established => "established",
         ConntrackState::Related => "related",
         ConntrackState::Invalid => "invalid",
+        ConntrackState::Untracked => "untracked",
         ConntrackState::Dnat => "dnat",
     }
 }
@@ -286,6 +291,9 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
             write!(out, "ct mark set ct mark & {:#x} ^ {:#x}", !mark.mask().get(), mark.value())
         }
         Action::NoTrack => out.write_str("notrack"),
+        Action::Queue(number) if context.features.queue => write!(out, "queue flags bypass to {number}"),
+        // As `nft` lists a target of iptables.
+        Action::Queue(_) => out.write_str("xt target \"NFQUEUE\""),
         Action::Log(prefix) => write!(out, "log prefix \"{}\" level info", log_prefix(prefix)),
         Action::Nflog { group, prefix } => {
             write!(out, "log prefix \"{}\" snaplen {NFLOG_SIZE} group {group}", within_limit(prefix.as_str()))

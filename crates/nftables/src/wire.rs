@@ -155,7 +155,7 @@ const fn family_number(table: TableId) -> u8 {
 
 /// Type and length of a set's keys, and flags.
 const fn shape(kind: SetKind, family: Family) -> (u32, u32, u32) {
-    use value_type::{INET_PROTO, INET_SERVICE, IPV4_ADDR, IPV6_ADDR, concatenated};
+    use value_type::{IFNAME, INET_PROTO, INET_SERVICE, IPV4_ADDR, IPV6_ADDR, concatenated};
     let (address, len) = match family {
         Family::V4 => (IPV4_ADDR, 4),
         Family::V6 => (IPV6_ADDR, 16),
@@ -165,6 +165,7 @@ const fn shape(kind: SetKind, family: Family) -> (u32, u32, u32) {
         SetKind::Networks => (address, len, INTERVAL),
         SetKind::AddressPorts => (concatenated(&[address, INET_PROTO, INET_SERVICE]), len + 8, 0),
         SetKind::AddressPairs => (concatenated(&[address, address]), 2 * len, 0),
+        SetKind::InterfaceAddresses => (concatenated(&[IFNAME, address]), INTERFACE_LEN + len, 0),
         SetKind::Ports => (INET_SERVICE, 2, 0),
     }
 }

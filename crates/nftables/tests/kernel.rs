@@ -10,8 +10,8 @@ use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
 use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
 use tortie_netfilter::{
-    Action, Chain, ChainName, DispatchBy, HookPosition, MapKey, MapVerdict, Matches, Member, NetMember, NetPair,
-    PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
+    Action, Chain, ChainName, ConntrackStates, DispatchBy, HookPosition, MapKey, MapVerdict, Matches, Member,
+    NetMember, NetPair, PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 
@@ -134,6 +134,50 @@ kernel_test! {
         for element in ["10.0.0.3", "0.0.0.0/0", "10.0.0.2 . udp . 53", "10.0.0.2 . 10.0.0.1", "65535"] {
             assert!(listed.contains(element), "{element} in\n{listed}");
         }
+    }
+
+    fn members_of_sets_that_another_program_keeps_stay() {
+        let namespace = Namespace::new().unwrap();
+        let learned = IpSetName::new("cali40d:x.0").unwrap();
+        let host = IpSetName::new("cali40d:x.h").unwrap();
+        let new = || {
+            let mut table = Table::new(TableConfig::new(V4), Features { queue: false, ..Features::ALL });
+            table.define_foreign_set(&"d:x.0".into(), learned, SetType::HashNetIface).unwrap();
+            table.define_foreign_set(&"d:x.h".into(), host, SetType::HashIp).unwrap();
+            let matches = [
+                Matches::new().destination_by_interface(learned),
+                Matches::new().source_is_local().ip_set(Side::Destination, host),
+            ];
+            let mut rules: Vec<Rule> = matches.into_iter().map(|one| Rule::when(one, Action::Accept)).collect();
+            let reply = Matches::new().conntrack(ConntrackStates::ESTABLISHED).reply();
+            rules.push(Rule::when(reply, Action::Queue(101)));
+            rules.push(Rule::when(Matches::new().conntrack(ConntrackStates::UNTRACKED), Action::Queue(101)));
+            rules.push(Rule::new(Action::Drop));
+            table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, rules);
+            table
+        };
+        let mut table = new();
+        apply(&namespace, &mut table);
+        assert_eq!(apply(&namespace, &mut new()), 0, "a restart writes nothing");
+        namespace.shell("ip link set lo up; ip addr add 10.9.0.1/32 dev lo; ip addr add 10.9.0.2/32 dev lo").unwrap();
+        namespace.shell("ping -c1 -W1 10.9.0.1").unwrap_err();
+        for element in ["d-x.0 { \"cali1\" . 10.9.0.1 }", "d-x.h { 10.9.0.1 }"] {
+            namespace.shell(&format!("nft 'add element ip calico cali40{element}'")).unwrap();
+        }
+        table.invalidate();
+        assert_eq!(apply(&namespace, &mut table), 0, "members of another program are no difference");
+        assert_eq!(apply(&namespace, &mut new()), 0, "nor are they at a restart");
+        // The reply leaves by the queue without a listener, and is dropped by the rule behind.
+        namespace.shell("ping -c1 -W1 10.9.0.1").unwrap_err();
+        let shown = listed(&namespace);
+        for text in ["\"cali1\" . 10.9.0.1", "elements = { 10.9.0.1 }", "queue", "iifname . ip daddr @cali40d-x.0"] {
+            assert!(shown.contains(text), "{text} in {shown}");
+        }
+        table.remove_set(learned);
+        table.remove_set(host);
+        table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, Vec::new());
+        apply(&namespace, &mut table);
+        assert!(!listed(&namespace).contains("cali40d"));
     }
 
     fn foreign_changes_are_found_and_repaired() {

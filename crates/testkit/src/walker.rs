@@ -350,6 +350,8 @@ impl Walker<'_> {
             Action::SetDscp(_)
             | Action::SetConnectionMark(_)
             | Action::OffloadFlow
+            // No program listens.
+            | Action::Queue(_)
             | Action::Jump(_)
             | Action::Goto(_)
             | Action::Dispatch { .. }

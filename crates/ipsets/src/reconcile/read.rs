@@ -106,10 +106,8 @@ impl IpSets {
     }
 
     fn file_members(&mut self, name: &IpSetName, set_type: Option<SetType>, members: &mut Vec<Member>) {
-        let state = self.sets.get_mut(name);
-        let state = state.filter(|state| state.desired.map(|spec| spec.set_type()) == set_type);
-        match state {
-            Some(state) => members.drain(..).for_each(|member| state.members.observe(member)),
+        match self.sets.get_mut(name) {
+            Some(state) => members.drain(..).for_each(|member| state.observe(set_type, member)),
             None => members.clear(),
         }
     }
@@ -299,8 +297,7 @@ impl IpSets {
 pub(super) fn observe(reader: &mut ListReader, state: Option<&mut SetState>, line: &[u8]) {
     if let Some(member) = reader.line(line)
         && let Some(state) = state
-        && state.desired.map(|spec| spec.set_type()) == reader.set_type()
     {
-        state.members.observe(member);
+        state.observe(reader.set_type(), member);
     }
 }

@@ -29,6 +29,7 @@ fn every_action_has_its_text() {
         (Action::SetMark(bits), "--jump MARK --set-mark 0x180000/0x180000"),
         (Action::SetMaskedMark(MaskedMark::new(0, bits)), "--jump MARK --set-mark 0x0/0x180000"),
         (Action::NoTrack, "--jump NOTRACK"),
+        (Action::Queue(101), "--jump NFQUEUE --queue-num 101 --queue-bypass"),
         (Action::Log(LogPrefix::new("calico\"packet")), "--jump LOG --log-prefix \"calico_packet: \" --log-level 5"),
         (
             Action::Nflog { group: 1, prefix: NflogPrefix::new("API0|gnp/a b") },

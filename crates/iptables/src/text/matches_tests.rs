@@ -2,8 +2,8 @@ use std::net::IpAddr;
 
 use super::matches_text;
 use crate::{
-    Cidr, ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark, Matches,
-    PortList, PortRange, Protocol, Side,
+    Cidr, ConntrackStates, Family, IcmpType, InterfaceName, InterfacePattern, IpSetName, MarkBits, MaskedMark, Match,
+    Matches, PacketRate, PortList, PortRange, Protocol, Side,
 };
 
 fn check(build: impl FnOnce(Matches) -> Matches, text: &str) {
@@ -48,6 +48,15 @@ fn every_match_has_its_text() {
     check(|m| m.not_ip_set(Destination, set), "-m set ! --match-set cali40s:abc dst");
     check(|m| m.ip_port_set(Destination, set), "-m set --match-set cali40s:abc dst,dst");
     check(|m| m.not_ip_port_set(Source, set), "-m set ! --match-set cali40s:abc src,src");
+    check(|m| m.destination_by_interface(set), "-m set --match-set cali40s:abc dst,src");
+    check(Matches::reply, "-m conntrack --ctdir REPLY");
+    check(|m| m.conntrack(ConntrackStates::UNTRACKED), "-m conntrack --ctstate UNTRACKED");
+    let limit = PacketRate::new(1000, 500).unwrap();
+    check(
+        |m| m.and(Match::AboveRateOfDestination { limit, name: set }),
+        "-m hashlimit --hashlimit-above 1000/sec --hashlimit-burst 500 --hashlimit-mode dstip \
+         --hashlimit-name cali40s:abc",
+    );
     check(|m| m.source_ports(ports.clone()), "-m multiport --source-ports 80,8080:8090");
     check(|m| m.not_ports(Destination, ports.clone()), "-m multiport ! --destination-ports 80,8080:8090");
     check(|m| m.destination_port(4789), "--dport 4789");

@@ -23,6 +23,8 @@ const FIB_IN: u32 = 1 << 3;
 const FIB_OUT: u32 = 1 << 4;
 /// `RTN_LOCAL`.
 const LOCAL: u32 = 2;
+/// `IP_CT_DIR_REPLY`.
+const DIRECTION_REPLY: u8 = 1;
 /// `IPS_DST_NAT`.
 const STATUS_DNAT: u32 = 1 << 5;
 const INTERFACE_LEN: usize = 16;
@@ -44,6 +46,9 @@ pub enum Unsupported {
     /// It matches the port of a bridge.
     #[error("nftables cannot match the bridge port of a packet")]
     BridgePort,
+    /// It limits the rate of packets to each address.
+    #[error("a limit for each destination needs a set of buckets")]
+    RateOfDestination,
     /// It has a match or action that only a table with layouts can split.
     #[error("several networks, sets or chains in one rule need a table with layouts")]
     NotLaidOut,
@@ -170,6 +175,12 @@ impl Compiler {
             }
             Match::Net { side, net, negated } => self.net(*side, net.cidr(), *negated),
             Match::IpSet { side, set, with_port, negated } => self.set(*side, *set, *with_port, *negated),
+            Match::DestinationByInterface(set) => self.destination_by_interface(*set),
+            Match::Reply => {
+                self.out.push(Expression::Conntrack { key: Conntrack::Direction, to: Register::FIRST });
+                self.compare(Comparison::Equal, bytes(&[DIRECTION_REPLY]));
+            }
+            Match::AboveRateOfDestination { .. } => return Err(Unsupported::RateOfDestination),
             Match::Ports { side, ports, negated } => self.ports(port_offset(*side), ports, *negated),
             Match::DestinationPort(port) => {
                 self.field(Header::Transport, port_offset(Side::Destination), &port.to_be_bytes(), false);
@@ -293,6 +304,15 @@ impl Compiler {
         self.out.push(Expression::Lookup { set, register: Register::FIRST, inverted });
     }
 
+    /// The name of the interface takes the whole first register.
+    fn destination_by_interface(&mut self, set: IpSetName) {
+        self.meta(Meta::InInterfaceName);
+        let (offset, len) = address_place(self.family, Side::Destination);
+        self.out.push(Expression::Payload { header: Header::Network, offset, len, to: Register::SECOND });
+        let set = SetReference::Named(SetName::new(set).as_str().into());
+        self.out.push(Expression::Lookup { set, register: Register::FIRST, inverted: false });
+    }
+
     fn ports(&mut self, offset: u32, ports: &PortList, negated: bool) {
         let register = Register::FIRST;
         if let [range] = ports.ranges() {
@@ -366,6 +386,8 @@ impl Compiler {
             Action::SetMaskedMark(mark) => self.mark(!mark.mask().get(), mark.value()),
             Action::SetConnectionMark(mark) => self.connection_mark(*mark),
             Action::NoTrack => self.out.push(Expression::NoTrack),
+            Action::Queue(number) if context.features.queue => self.out.push(Expression::Queue { number: *number }),
+            Action::Queue(number) => self.out.push(Expression::QueueTarget { number: *number }),
             Action::Log(prefix) => {
                 self.out.push(Expression::Log { prefix: log_prefix(prefix).into(), level: INFO });
             }
@@ -509,6 +531,7 @@ const fn state_bit(state: ConntrackState) -> u32 {
         ConntrackState::Established => 1 << 1,
         ConntrackState::Related => 1 << 2,
         ConntrackState::New => 1 << 3,
+        ConntrackState::Untracked => 1 << 6,
         // A status bit, which is not part of the state.
         ConntrackState::Dnat => 0,
     }

@@ -30,6 +30,7 @@ pub(super) mod ct {
     pub(in super::super) const KEY: u16 = 2;
     pub(in super::super) const SREG: u16 = 4;
     pub(in super::super) const STATE: u32 = 0;
+    pub(in super::super) const DIRECTION: u32 = 1;
     pub(in super::super) const STATUS: u32 = 2;
     pub(in super::super) const MARK: u32 = 3;
 }
@@ -150,4 +151,22 @@ pub(super) mod counter {
 
 pub(super) mod offload {
     pub(in super::super) const TABLE: u16 = 1;
+}
+
+pub(super) mod queue {
+    pub(in super::super) const NUM: u16 = 1;
+    pub(in super::super) const TOTAL: u16 = 2;
+    pub(in super::super) const FLAGS: u16 = 3;
+    pub(in super::super) const BYPASS: u16 = 1;
+}
+
+/// `linux/netfilter/nf_tables_compat.h`, `linux/netfilter/xt_NFQUEUE.h`.
+pub(super) mod target {
+    pub(in super::super) const NAME: u16 = 1;
+    pub(in super::super) const REVISION: u16 = 2;
+    pub(in super::super) const INFO: u16 = 3;
+    pub(in super::super) const NFQUEUE: &str = "NFQUEUE";
+    /// The latest; `struct xt_NFQ_info_v3`, with padding.
+    pub(in super::super) const NFQUEUE_REVISION: u32 = 3;
+    pub(in super::super) const NFQUEUE_LEN: usize = 8;
 }

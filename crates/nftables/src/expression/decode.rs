@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 use super::constants::{
     CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
     EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit, log, lookup,
-    masq, meta, nat, offload, payload, range, reject,
+    masq, meta, nat, offload, payload, queue, range, reject, target,
 };
+use super::encode::queue_info;
 use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
 };
@@ -108,6 +109,8 @@ fn expression(name: &str, data: &Data<'_>) -> Option<Expression> {
             fully_random: data.flags(masq::FLAGS) & nat::FULLY_RANDOM != 0,
         }),
         "notrack" => Some(Expression::NoTrack),
+        "queue" => queue_expression(data),
+        "target" => queue_target(data),
         "flow_offload" => Some(Expression::FlowOffload { table: data.text(offload::TABLE)? }),
         _ => None,
     }
@@ -137,6 +140,7 @@ fn conntrack(data: &Data<'_>) -> Option<Expression> {
         (Some(to), None) => {
             let key = match key {
                 ct::STATE => Conntrack::State,
+                ct::DIRECTION => Conntrack::Direction,
                 ct::STATUS => Conntrack::Status,
                 ct::MARK => Conntrack::Mark,
                 _ => return None,
@@ -246,6 +250,21 @@ fn payload_expression(data: &Data<'_>) -> Option<Expression> {
         }
         _ => None,
     }
+}
+
+fn queue_expression(data: &Data<'_>) -> Option<Expression> {
+    let number = |kind| data.get(kind)?.u16();
+    let is_ours = number(queue::TOTAL)? == 1 && number(queue::FLAGS)? == queue::BYPASS;
+    is_ours.then_some(Expression::Queue { number: number(queue::NUM)? })
+}
+
+fn queue_target(data: &Data<'_>) -> Option<Expression> {
+    let info = data.get(target::INFO)?.value;
+    let number = u16::from_ne_bytes(info.get(..2)?.try_into().ok()?);
+    let is_ours = data.get(target::NAME)?.text() == Some(target::NFQUEUE)
+        && data.number(target::REVISION)? == target::NFQUEUE_REVISION
+        && info == queue_info(number);
+    is_ours.then_some(Expression::QueueTarget { number })
 }
 
 fn nat_ports(data: &Data<'_>, first: u16, last: u16) -> Option<(Register, Register)> {

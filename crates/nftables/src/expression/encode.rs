@@ -3,7 +3,7 @@
 use super::constants::{
     CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
     EXPR_NAME, LIST_ELEM, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit,
-    log, lookup, masq, meta, nat, offload, payload, range, reject,
+    log, lookup, masq, meta, nat, offload, payload, queue, range, reject, target,
 };
 use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
@@ -47,6 +47,8 @@ fn name(expression: &Expression) -> &str {
         Expression::Masquerade { .. } => "masq",
         Expression::NoTrack => "notrack",
         Expression::FlowOffload { .. } => "flow_offload",
+        Expression::Queue { .. } => "queue",
+        Expression::QueueTarget { .. } => "target",
         Expression::Foreign(name) => name,
     }
 }
@@ -106,8 +108,25 @@ fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writ
         }
         Expression::Masquerade { ports, fully_random } => masqueraded(*ports, *fully_random, out),
         Expression::FlowOffload { table } => out.text(offload::TABLE, table),
+        Expression::Queue { number } => {
+            [(queue::NUM, *number), (queue::TOTAL, 1), (queue::FLAGS, queue::BYPASS)]
+                .into_iter()
+                .for_each(|(kind, value)| out.u16(kind, value));
+        }
+        Expression::QueueTarget { number } => {
+            out.text(target::NAME, target::NFQUEUE);
+            out.u32(target::REVISION, target::NFQUEUE_REVISION);
+            out.bytes(target::INFO, &queue_info(*number));
+        }
         Expression::NoTrack | Expression::Foreign(_) => {}
     }
+}
+
+/// Returns the options of the target `NFQUEUE` in the host's byte order: number, number of queues,
+/// flags.
+pub(super) fn queue_info(number: u16) -> [u8; target::NFQUEUE_LEN] {
+    let [[a, b], [c, d], [e, f]] = [number, 1, queue::BYPASS].map(u16::to_ne_bytes);
+    [a, b, c, d, e, f, 0, 0]
 }
 
 fn numbers<const N: usize>(fields: [(u16, u32); N], out: &mut Writer) {
@@ -126,6 +145,7 @@ const fn meta_key(key: Meta) -> u32 {
 const fn conntrack_key(key: Conntrack) -> u32 {
     match key {
         Conntrack::State => ct::STATE,
+        Conntrack::Direction => ct::DIRECTION,
         Conntrack::Status => ct::STATUS,
         Conntrack::Mark => ct::MARK,
     }

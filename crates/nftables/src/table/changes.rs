@@ -136,6 +136,9 @@ impl Table {
             if known.is_none() {
                 parts.new_sets.push(Command::AddSet { set: name, kind });
             }
+            if set.has_foreign_members {
+                continue;
+            }
             let empty = Elements::default();
             let had = known.map_or(&empty, |known| &known.elements);
             let (gone, new) = match set.changed_members() {
@@ -419,6 +422,8 @@ fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Opti
             let part = |bytes: &[u8]| address(bytes).map(|address| NetMember::from(Cidr::host(address)));
             Some(Member::NetPair(NetPair::new(part(bytes.get(..len)?)?, part(bytes.get(len..2 * len)?)?)))
         }
+        // Another program keeps its members.
+        SetKind::InterfaceAddresses => None,
         SetKind::Ports => Some(Member::Port(u16::from_be_bytes(bytes.try_into().ok()?))),
     }
 }

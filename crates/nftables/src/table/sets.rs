@@ -54,6 +54,8 @@ pub(super) struct DesiredSet {
     id: IpSetId,
     pub(super) kind: SetKind,
     members: Members,
+    /// Whether another program keeps the members in the kernel.
+    pub(super) has_foreign_members: bool,
     /// Since the kernel was last compared with it.
     changed_members: ChangedMembers,
     /// Reason of the kernel's refusal, and time of the retry.
@@ -127,7 +129,13 @@ impl Members {
 impl DesiredSet {
     pub(super) fn new(id: IpSetId, set_type: SetType) -> Self {
         let kind = SetKind::of(set_type);
-        Self { id, kind, members: Members::new(kind), changed_members: ChangedMembers::All, refused: None }
+        let (members, changed_members) = (Members::new(kind), ChangedMembers::All);
+        Self { id, kind, members, has_foreign_members: false, changed_members, refused: None }
+    }
+
+    /// Leaves the members in the kernel to another program.
+    pub(super) const fn leave_members(&mut self) {
+        self.has_foreign_members = true;
     }
 
     pub(super) const fn id(&self) -> &IpSetId {
@@ -147,6 +155,7 @@ impl DesiredSet {
     ) -> Result<(), UpdateError> {
         self.kind = SetKind::of(set_type);
         self.members = Members::new(self.kind);
+        self.has_foreign_members = false;
         self.changed_members = ChangedMembers::All;
         self.edit(family, members, [])
     }

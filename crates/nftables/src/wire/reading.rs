@@ -244,8 +244,14 @@ impl SnapshotReader {
         let Some(name) = self.readable(name).map(str::to_owned) else { return Ok(()) };
         let number = |kind| find(attributes, kind).and_then(Attribute::u32).unwrap_or(0);
         let (flags, key) = (number(SET_FLAGS), (number(SET_KEY_TYPE), number(SET_KEY_LEN)));
-        let kinds =
-            [SetKind::Addresses, SetKind::Networks, SetKind::AddressPorts, SetKind::AddressPairs, SetKind::Ports];
+        let kinds = [
+            SetKind::Addresses,
+            SetKind::Networks,
+            SetKind::AddressPorts,
+            SetKind::AddressPairs,
+            SetKind::InterfaceAddresses,
+            SetKind::Ports,
+        ];
         let is_kind = |kind: &SetKind| (key.0, key.1, flags) == shape(*kind, self.table.family);
         let maps = [MapKind::Interface, MapKind::Mark, MapKind::Port, MapKind::Address];
         let map = maps.into_iter().find(|kind| key == map_shape(*kind, self.table.family));

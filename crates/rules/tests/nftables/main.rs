@@ -57,7 +57,7 @@ enum Divergence {
 type Divergences = BTreeMap<Divergence, usize>;
 
 /// Features of a system that cannot choose ports at random.
-const OLD_FEATURES: Features = Features { masquerade_fully_random: false, snat_fully_random: false };
+const OLD_FEATURES: Features = Features { masquerade_fully_random: false, snat_fully_random: false, queue: true };
 
 struct Rendered {
     name: LayeredName,

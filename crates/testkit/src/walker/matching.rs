@@ -81,6 +81,10 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
             let members = sets.get(set).ok_or(*set)?;
             is_member(packet, *side, members, *with_port).ok_or(*set)? != *negated
         }
+        // No program learns addresses on the modelled nodes.
+        Match::DestinationByInterface(_) => false,
+        Match::Reply => skb.conntrack.contains(&ConntrackState::Established),
+        Match::AboveRateOfDestination { .. } => !skb.within_rates,
         Match::AnyOf { side, these, negated } => {
             let address = address(packet, *side);
             let mut found = these.nets.iter().any(|net| in_network(address, net.address(), net.prefix_len()));
