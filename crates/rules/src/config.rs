@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use tortie_model::{Cidr, DenyAction, Family, PolicyId, ProfileName, TierName};
 use tortie_netfilter::{
-    Action, InterfaceName, InterfacePattern, Layout, LogPrefix, PacketRate, PortRange, Protocol, Rate, RejectWith,
+    Action, DomainSetPart, InterfaceName, InterfacePattern, Layout, LogPrefix, PacketRate, PortRange, Protocol, Rate,
+    RejectWith, Shard,
 };
 
 use crate::marks::{MarkMaskTooSmall, Marks};
@@ -78,6 +79,8 @@ pub struct RulesConfig {
     pub flow_logs: bool,
     /// Masquerading of pools.
     pub nat: NatConfig,
+    /// Egress policy by domain name; without it, rules with domain names are left out.
+    pub domains: Option<DomainRules>,
     /// The DSCP value of packets between workloads of an Istio ambient mesh, `IstioDSCPMark`, if
     /// `IstioAmbientMode` is enabled.
     pub istio_dscp: Option<u8>,
@@ -132,6 +135,7 @@ impl RulesConfig {
             log: LogConfig { prefix: "calico-packet".to_owned(), limit: None },
             flow_logs: false,
             nat: NatConfig::default(),
+            domains: None,
             istio_dscp: None,
         }
     }
@@ -157,6 +161,28 @@ impl Default for RulesConfig {
     /// Returns Felix's defaults.
     fn default() -> Self {
         Self::with_marks(Marks::default())
+    }
+}
+
+/// Egress policy by domain name, where a reader of DNS answers keeps the members of sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DomainRules {
+    /// Number of the netfilter queue of the reader, `DNSPacketsNfqueueID`.
+    pub queue: u16,
+    /// Maximum rate of packets of DNS servers to one client that the reader gets,
+    /// `DNSMaxRepliesPerEndpoint`; others pass unread. iptables only.
+    pub reply_limit: PacketRate,
+    /// Number of shards with learning workloads; 0 if no workload learns. At most 1 in nftables.
+    pub shards: u16,
+    /// Whether the host learns.
+    pub host: bool,
+}
+
+impl DomainRules {
+    /// Returns the parts of each set of domains that the kernel has.
+    pub fn parts(self) -> impl Iterator<Item = DomainSetPart> {
+        let interfaces = (0..self.shards).map(|number| DomainSetPart::Interfaces(Shard(number)));
+        interfaces.chain(self.host.then_some(DomainSetPart::Host))
     }
 }
 

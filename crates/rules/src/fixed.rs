@@ -2,6 +2,7 @@
 //! (`felix/rules/static.go`, `felix/dataplane/linux/int_dataplane.go`).
 
 mod beside_programs;
+mod dns;
 mod failsafe;
 mod filter;
 mod ipvs;
@@ -47,7 +48,7 @@ impl Renderer {
         if self.config().policy_backend == PolicyBackend::Programs {
             return self.hooks_beside_programs();
         }
-        vec![
+        let mut hooks = vec![
             jump(Table::Raw, PREROUTING, insert, chain::PREROUTING),
             jump(Table::Raw, OUTPUT, insert, chain::OUTPUT),
             jump(Table::Mangle, PREROUTING, insert, chain::PREROUTING),
@@ -61,7 +62,11 @@ impl Renderer {
             jump(Table::Filter, FORWARD, insert, chain::FORWARD),
             jump(Table::Filter, OUTPUT, insert, chain::OUTPUT),
             Hook { table: Table::Filter, kernel_chain: FORWARD, position: append, rules: self.forward_append_rules() },
-        ]
+        ];
+        // Felix has nothing in this chain of the kernel.
+        let host_learns = self.config().domains.is_some_and(|domains| domains.host);
+        hooks.extend(host_learns.then(|| jump(Table::Mangle, INPUT, insert, chain::DNS_LIMIT)));
+        hooks
     }
 
     /// Returns the rules for forwarded packets behind other programs' rules. The allow action

@@ -205,9 +205,9 @@ mod renderer;
 
 pub use arp::{arp_dispatch, arp_hook, arp_workload};
 pub use config::{
-    AllowAction, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig, OpenStackConfig,
-    PacketFilter, PolicyBackend, RejectReply, RulesConfig, TunnelConfig, WireguardConfig, WireguardTunnel,
-    WorkloadDispatch,
+    AllowAction, DomainRules, EndpointToHostAction, FailsafePort, IpvsConfig, LogConfig, NatConfig, NftablesConfig,
+    OpenStackConfig, PacketFilter, PolicyBackend, RejectReply, RulesConfig, TunnelConfig, WireguardConfig,
+    WireguardTunnel, WorkloadDispatch,
 };
 pub use dispatch::HostDispatch;
 pub use dispatch_by_address::{WorkloadAddress, WorkloadAttachment};

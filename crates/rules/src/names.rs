@@ -61,6 +61,11 @@ pub mod chain {
         RPF_SKIP = "cali-rpf-skip";
         /// Packets that `WireGuard` decrypted.
         WIREGUARD_INCOMING_MARK = "cali-wireguard-incoming-mark";
+        /// DNS answers to learning workloads, and those of trusted servers to the host, of which
+        /// [`DNS_QUEUE`] gets at most a number each second. Felix has neither chain.
+        DNS_LIMIT = "cali-dns-limit";
+        /// Hands DNS answers of trusted servers to the reader of answers.
+        DNS_QUEUE = "cali-dns-queue";
         /// DSCP values for traffic that leaves the cluster.
         EGRESS_DSCP = "cali-egress-dscp";
         /// Destination translation of floating addresses.
@@ -107,6 +112,10 @@ pub mod static_set {
         LOCAL_WORKLOADS = "local-workloads";
         /// Addresses whose connections are never left to a flow table.
         NO_FLOW_OFFLOAD = "no-flow-offload";
+        /// Addresses and ports of trusted DNS servers.
+        DNS_SERVERS = "dns-servers";
+        /// Addresses of workloads that learn from DNS answers.
+        DNS_CLIENTS = "dns-clients";
         /// Workloads of an Istio ambient mesh.
         ISTIO_WORKLOADS = "all-istio-weps";
     }

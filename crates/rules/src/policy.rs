@@ -5,6 +5,7 @@
 
 mod blocks;
 mod conditions;
+mod domains;
 
 use std::sync::Arc;
 
@@ -60,12 +61,15 @@ pub enum RuleFallback {
     /// denied. Without a pass rule, the rest of the tier could allow packets that the rule keeps
     /// from it.
     DeniesMore,
+    /// Rules whose destination is selected by other means, too: the rule counts for these only.
+    WithoutDomains,
 }
 
 impl RuleFallback {
     const fn explain(self) -> &'static str {
         match self {
             Self::LeftOut => "the rule is left out",
+            Self::WithoutDomains => "the rule allows no destination by name",
             Self::DeniesMore => "the rule denies everything that its other conditions match",
         }
     }
@@ -80,6 +84,12 @@ pub(crate) struct Context<'a> {
     pub(crate) untracked: bool,
     /// Action of the policy on packets that it denies, if it has one.
     pub(crate) deny_action: Option<DenyAction>,
+}
+
+impl Context<'_> {
+    fn problem(&self, index: usize, condition: InvalidCondition, fallback: RuleFallback) -> RuleProblem {
+        RuleProblem { owner: self.origin.to_string(), direction: self.direction, index, condition, fallback }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -210,22 +220,24 @@ impl Renderer {
         rendered: &mut Vec<Rule>,
         problems: &mut Vec<RuleProblem>,
     ) {
-        let Some(Parsed { conditions, invalid }) = Conditions::parse(rule, context.family) else { return };
+        let Some(Parsed { mut conditions, mut invalid }) = Conditions::parse(rule, context.family) else { return };
+        let (alternatives, unmatched) = self.domains(rule, context, &mut conditions);
         let mut action = rule.action();
+        let problem = |condition, fallback| context.problem(index, condition, fallback);
+        match unmatched {
+            Some(condition) if alternatives.is_some() => {
+                problems.push(problem(condition, RuleFallback::WithoutDomains));
+            }
+            unmatched => invalid.extend(unmatched),
+        }
         if !invalid.is_empty() {
             let fallback = match action {
                 RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log => RuleFallback::LeftOut,
                 RuleAction::Deny | RuleAction::NextTier => RuleFallback::DeniesMore,
             };
-            problems.extend(invalid.into_iter().map(|condition| RuleProblem {
-                owner: context.origin.to_string(),
-                direction: context.direction,
-                index,
-                condition,
-                fallback,
-            }));
+            problems.extend(invalid.into_iter().map(|condition| problem(condition, fallback)));
             match fallback {
-                RuleFallback::LeftOut => return,
+                RuleFallback::LeftOut | RuleFallback::WithoutDomains => return,
                 RuleFallback::DeniesMore => action = RuleAction::Deny,
             }
         }
@@ -233,7 +245,14 @@ impl Renderer {
         let start = rendered.len();
         let is_fast = self.config().packet_filter.is_fast();
         let matches = blocks::render(conditions, self.marks(), context.family, is_fast, rendered);
-        self.verdict(action, matches, index, context, rendered);
+        match alternatives {
+            None => self.verdict(action, matches, index, context, rendered),
+            Some(alternatives) => {
+                for alternative in alternatives {
+                    self.verdict(action, matches.clone().and_all(alternative), index, context, rendered);
+                }
+            }
+        }
 
         let mut annotations: Vec<_> = rule.rule.extras.annotations.iter().collect();
         annotations.sort();

@@ -9,7 +9,7 @@ use crate::fake::{FakeKernel, exit, table_named};
 use crate::{Backend, ChainName, CommandError, Table};
 
 /// Targets that are no chains.
-const TARGETS: [&str; 17] = [
+const TARGETS: [&str; 18] = [
     "ACCEPT",
     "CONNMARK",
     "CT",
@@ -20,6 +20,7 @@ const TARGETS: [&str; 17] = [
     "MARK",
     "MASQUERADE",
     "NFLOG",
+    "NFQUEUE",
     "NOTRACK",
     "QUEUE",
     "REDIRECT",

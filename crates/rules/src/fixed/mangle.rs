@@ -9,13 +9,15 @@ use crate::renderer::{Renderer, static_set};
 
 impl Renderer {
     pub(super) fn mangle_chains(&self, family: Family) -> Vec<Chain> {
-        vec![
+        let mut chains = vec![
             self.failsafe_in(Table::Mangle, family),
             self.failsafe_out(Table::Mangle, family),
             self.mangle_prerouting(),
             self.mangle_postrouting(family),
             self.reject(Table::Mangle, family),
-        ]
+        ];
+        chains.extend(self.dns_chains(family));
+        chains
     }
 
     fn mangle_prerouting(&self) -> Chain {
@@ -59,7 +61,8 @@ impl Renderer {
     }
 
     fn mangle_postrouting(&self, family: Family) -> Chain {
-        let mut rules = self.dscp_rules(family);
+        let mut rules: Vec<Rule> = self.dns_rules(family).collect();
+        rules.extend(self.dscp_rules(family));
         // Forwarded: the rule at the end of FORWARD set the mark.
         rules.push(self.if_accepted(Action::Return));
         if self.config().ipvs.is_some() {

@@ -33,9 +33,12 @@ pub enum InvalidCondition {
     /// An HTTP match without a proxy that enforces it: packet filters do not see requests.
     #[error("{}", HttpMatch::NOT_ENFORCED)]
     Http,
-    /// A destination by domain names alone.
-    #[error("a match on domain names is not supported")]
-    Domains,
+    /// Destinations by domain name, where no program reads DNS answers for these rules.
+    #[error("no reader of DNS answers keeps addresses of domain names for this node's rules")]
+    DomainsUnlearned,
+    /// Domain names in another rule than one of egress that allows, after connection tracking.
+    #[error("domain names are only for egress rules that allow")]
+    DomainsElsewhere,
     /// A set that cannot be named in a rule.
     #[error("IP set id {0:?} is not a name")]
     IpSetId(String),
@@ -91,9 +94,6 @@ impl Conditions {
         let mut parser = Parser { family, invalid: Vec::new() };
         if view.has_unenforced_http() {
             parser.invalid.push(InvalidCondition::Http);
-        }
-        if view.is_by_domains_only() {
-            parser.invalid.push(InvalidCondition::Domains);
         }
         let (protocol, not_protocol) = parser.protocols(rule.protocol, rule.extras.not_protocol)?;
         let (icmp, not_icmp) = (

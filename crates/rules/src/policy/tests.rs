@@ -408,11 +408,6 @@ fn each_condition_that_cannot_be_expressed_is_named() {
 
     let sets = RuleSets { src: SetIds::from_iter(["s: --jump ACCEPT".into()]), ..RuleSets::default() };
     assert_eq!(conditions(allow(), sets), [InvalidCondition::IpSetId("s: --jump ACCEPT".to_owned())]);
-
-    let sets = RuleSets { dst_domains: SetIds::from_iter(["d:x".into()]), ..RuleSets::default() };
-    assert_eq!(conditions(allow(), sets.clone()), [InvalidCondition::Domains]);
-    let sets = RuleSets { dst: SetIds::from_iter(["s:y".into()]), ..sets };
-    assert_eq!(conditions(allow(), sets), [], "the other alternative is rendered");
 }
 
 /// `iptables-restore` refuses a second `-p`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tortie_iptables::{Family, IpSetName, Match, PortList, Protocol, Rule, Side};
+use tortie_iptables::{ConntrackState, Family, IpSetName, Match, PortList, Protocol, Rule, Side};
 use tortie_model::desired::Members;
 
 use super::Skb;
@@ -64,8 +64,9 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::NotInInterface(pattern) => !interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
-        // The modelled nodes have no bridges, and ARP packets are not IP packets.
-        Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) => false,
+        // The modelled nodes have no bridges, no program learns addresses on them, and ARP packets are
+        // not IP packets.
+        Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) | Match::DestinationByInterface(_) => false,
         Match::ReversePathFails => skb.reverse_path_fails,
         Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(packet, *side)) != *negated,
         Match::Conntrack { states, negated } => {
@@ -81,8 +82,6 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
             let members = sets.get(set).ok_or(*set)?;
             is_member(packet, *side, members, *with_port).ok_or(*set)? != *negated
         }
-        // No program learns addresses on the modelled nodes.
-        Match::DestinationByInterface(_) => false,
         Match::Reply => skb.conntrack.contains(&ConntrackState::Established),
         Match::AboveRateOfDestination { .. } => !skb.within_rates,
         Match::AnyOf { side, these, negated } => {

@@ -265,6 +265,7 @@ fn state_word(skb: &Skb) -> u32 {
         ConntrackState::Established => 2,
         ConntrackState::Related => 4,
         ConntrackState::New => 8,
+        ConntrackState::Untracked => 0x40,
         ConntrackState::Dnat => 0,
     };
     skb.conntrack.iter().map(bit).sum()

@@ -1,0 +1,59 @@
+//! DNS answers for the reader of answers, while something on the node learns.
+
+use tortie_model::Family;
+use tortie_netfilter::{Action, Chain, ConntrackStates, IpSetName, Match, Matches, Rule, Side};
+
+use crate::config::{DomainRules, PacketFilter};
+use crate::names::{chain, static_set as set};
+use crate::renderer::{Renderer, static_set};
+
+/// Name of the table of buckets in the kernel, one for each client.
+const BUCKETS: IpSetName = IpSetName::from_static("cali-dns");
+
+impl Renderer {
+    /// Returns the rule that leads answers to learning workloads to [`chain::DNS_LIMIT`]. It comes
+    /// first: a queued packet skips the rest of the table, and rules behind return early.
+    pub(super) fn dns_rules(&self, family: Family) -> impl Iterator<Item = Rule> {
+        let learns = self.config().domains.is_some_and(|domains| domains.shards > 0);
+        let to_client = Matches::new().ip_set(Side::Destination, static_set(family, set::DNS_CLIENTS));
+        learns.then(|| Rule::when(to_client, Action::Jump(chain::DNS_LIMIT))).into_iter()
+    }
+
+    /// Returns the chains that queue answers; none while nothing learns.
+    ///
+    /// The limit has a chain of its own, so that a kernel without it still queues: the stand-in of
+    /// the chain lacks the limit.
+    pub(super) fn dns_chains(&self, family: Family) -> Vec<Chain> {
+        let learning = self.config().domains.filter(|domains| domains.shards > 0 || domains.host);
+        let Some(domains) = learning else { return Vec::new() };
+        let mut limit = Vec::new();
+        // nftables needs a set of buckets instead.
+        if self.config().packet_filter == PacketFilter::Iptables {
+            limit.push(Rule::when(above_limit(domains, family), Action::Return));
+        }
+        limit.push(Rule::new(Action::Jump(chain::DNS_QUEUE)));
+        vec![Chain::new(chain::DNS_LIMIT, limit), Chain::new(chain::DNS_QUEUE, queue(domains, family))]
+    }
+
+    /// Returns the rules of [`chain::DNS_LIMIT`] without the limit.
+    #[must_use]
+    pub fn dns_without_limit() -> Vec<Rule> {
+        vec![Rule::new(Action::Jump(chain::DNS_QUEUE))]
+    }
+}
+
+fn from_server(family: Family) -> Matches {
+    Matches::new().ip_port_set(Side::Source, static_set(family, set::DNS_SERVERS))
+}
+
+fn above_limit(domains: DomainRules, family: Family) -> Matches {
+    from_server(family).and(Match::AboveRateOfDestination { limit: domains.reply_limit, name: BUCKETS })
+}
+
+/// An answer belongs to a known connection, in the direction of replies, or comes from a server on
+/// this host whose packets conntrack does not see (node-local caches).
+fn queue(domains: DomainRules, family: Family) -> Vec<Rule> {
+    let reply = from_server(family).conntrack(ConntrackStates::ESTABLISHED).reply();
+    let local = from_server(family).conntrack(ConntrackStates::UNTRACKED).source_is_local();
+    [reply, local].map(|matches| Rule::when(matches, Action::Queue(domains.queue))).into()
+}
