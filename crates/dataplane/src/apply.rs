@@ -10,6 +10,7 @@ use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::connectivity::Connectivity;
 use crate::dataplane::Dataplane;
+use crate::domains::LearnerCommand;
 use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
 use crate::kernel::{Kernel, Netfilter};
@@ -43,6 +44,7 @@ impl Dataplane {
         let started = kernel.now();
         self.timers.dirty = false;
         self.advance_migrations(kernel);
+        self.managers.domains.set_has_learner(kernel.domains().is_some());
         self.complete();
         self.complete_workload_addresses(Some(kernel));
         let mut problems = self.static_problems();
@@ -65,7 +67,7 @@ impl Dataplane {
     /// Writes sets and tables, and notes the families in which policy is in force.
     fn apply_policy(
         &mut self,
-        kernel: &mut dyn Netfilter,
+        kernel: &mut dyn Kernel,
         wakeups: &mut Vec<Duration>,
         problems: &mut Vec<DataplaneProblem>,
     ) {
@@ -74,6 +76,10 @@ impl Dataplane {
             return;
         }
         self.complete_sets(&reports);
+        // Before new chains: a scope that serves another endpoint is empty then.
+        let lacking = self.output.lacking_domains(&reports);
+        let commands = self.managers.domains.commands_before(&lacking);
+        self.tell_learner(kernel, commands, wakeups, problems);
         let mut unenforced = self.note_sets(reports, wakeups, problems);
         problems.extend(self.managers.policies.reduced());
 
@@ -92,10 +98,39 @@ impl Dataplane {
         unenforced.extend(self.note_tables(outcomes, wakeups, problems));
         unenforced.extend(self.note_nftables(in_nftables, wakeups, problems));
         self.note_arp(arp, wakeups, problems);
+        let commands = self.managers.domains.commands_after(&lacking);
+        self.tell_learner(kernel, commands, wakeups, problems);
         let is_by_chains = self.is_by_chains();
         for gate in &mut self.policy.gates {
             let by_chains = !unenforced.contains(&gate.family());
             gate.on_applied(if is_by_chains { by_chains } else { self.policy.programs_in_force });
+        }
+    }
+
+    /// Passes commands to the learner. If they fail, the next apply passes them again.
+    fn tell_learner(
+        &mut self,
+        kernel: &mut dyn Kernel,
+        commands: Vec<LearnerCommand>,
+        wakeups: &mut Vec<Duration>,
+        problems: &mut Vec<DataplaneProblem>,
+    ) {
+        let Some(learner) = kernel.domains().filter(|_| !commands.is_empty()) else { return };
+        match learner.apply(commands.clone()) {
+            Ok(()) => {
+                let has_more = self.managers.domains.on_applied(commands);
+                if has_more {
+                    self.managers.domains.refresh();
+                    self.timers.dirty = true;
+                }
+            }
+            Err(error) => {
+                wakeups.push(self.config.retry_interval);
+                let problem = DataplaneProblem::Learner(error);
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
         }
     }
 
@@ -179,6 +214,7 @@ impl Dataplane {
         problems.extend(managers.hosts.problems());
         problems.extend(managers.nodes.problems());
         problems.extend(managers.service_loop.problems());
+        problems.extend(managers.domains.problems());
         if !self.is_by_chains() {
             if self.renderer.config().has_tunnels() {
                 problems.extend(managers.hosts.deciding_about_tunnels());

@@ -10,6 +10,7 @@ use tortie_iptables::{Backend, Features, InsertMode, Programs};
 use tortie_model::{Budget, Cidr, Family, Hostname};
 use tortie_rules::RulesConfig;
 
+use crate::domains::DomainsConfig;
 use crate::route::{RouteProtocol, RouteTableIndex};
 
 /// All inputs of a dataplane besides the desired state. Names in code font after a comma are
@@ -43,6 +44,8 @@ pub struct DataplaneConfig {
     pub local_reachability: Option<LocalReachabilityConfig>,
     /// Whether workloads may have floating addresses, `FloatingIPs`; always with `OpenStack`.
     pub floating_ips: bool,
+    /// Egress policy by domain name; `None` leaves rules with domain names out.
+    pub domains: Option<DomainsConfig>,
     /// Networks outside the cluster whose tunnel packets are accepted, `ExternalNodesCIDRList`.
     pub external_nodes: Vec<Cidr>,
     /// Whether the dataplane enables IP forwarding, `IPForwarding`.
@@ -69,6 +72,7 @@ impl DataplaneConfig {
             wireguard: WireguardConfig::default(),
             local_reachability: None,
             floating_ips: false,
+            domains: None,
             external_nodes: Vec::new(),
             ip_forwarding: true,
             retry_interval: Duration::from_secs(10),

@@ -19,6 +19,7 @@ use crate::gate::PolicyGate;
 use crate::kernel::{Kernel, Netfilter};
 use crate::kernel_error::KernelError;
 use crate::links::{KnownLinks, is_workload};
+use crate::managers::domains::Sources;
 use crate::managers::overlay::Overlay;
 use crate::managers::spoofing::allowed_prefixes;
 use crate::managers::{Completion, Managers};
@@ -110,14 +111,17 @@ impl Dataplane {
     #[must_use]
     pub fn new(config: DataplaneConfig) -> Self {
         let mut output = Output::new(&config);
-        let renderer = Renderer::new(config.rules.clone());
+        let mut rules = config.rules.clone();
+        let managers = Managers::new(&families_of(&output), &config, &mut output);
+        rules.domains = managers.domains.rules();
+        let renderer = Renderer::new(rules);
         for family in &mut output.families {
             family.define_fixed(&renderer);
         }
-        let families: Vec<Family> = output.families.iter().map(|output| output.family).collect();
+        let families = families_of(&output);
         let gates = families.iter().copied().map(PolicyGate::new).collect();
         Self {
-            managers: Managers::new(&families, &config, &mut output),
+            managers,
             connectivity: Connectivity::new(&families, &config),
             policy: PolicyState { gates, programs_in_force: false, program_problems: Vec::new() },
             renderer,
@@ -350,6 +354,7 @@ impl Dataplane {
         let hosts_changed = managers.hosts.complete(&self.links, &mut completion);
         self.complete_owners(&changed);
         self.complete_migrations();
+        self.complete_domains(&changed);
 
         let Self { renderer, output, managers, .. } = self;
         if hosts_changed || !changed.is_empty() {
@@ -379,6 +384,26 @@ impl Dataplane {
         output.families.iter_mut().for_each(FamilyOutput::complete_needs);
         managers.ip_sets.complete(output);
         self.policy.gates.iter_mut().for_each(|gate| gate.on_changed(&changed, hosts_changed));
+    }
+
+    /// Finds the endpoints that learn, and renders the rules anew that depend on their number.
+    fn complete_domains(&mut self, changed: &BTreeSet<InterfaceName>) {
+        let Self { renderer, output, managers, links, .. } = self;
+        let Managers { domains, ip_sets, workloads, hosts, pools, nodes, policies, .. } = managers;
+        domains.complete(&Sources { workloads, hosts, links, changed }, ip_sets, output);
+        if domains.wants_cluster() {
+            domains.set_cluster(pools.nets().chain(nodes.addresses()));
+        }
+        let mut rules = renderer.config().clone();
+        rules.domains = domains.rules();
+        if rules.domains == renderer.config().domains {
+            return;
+        }
+        let new = Renderer::new(rules);
+        output.families.iter_mut().for_each(|family| family.redefine_fixed(renderer, &new));
+        *renderer = new;
+        policies.rewrite(domains.policies());
+        policies.complete(renderer, output);
     }
 
     /// Looks for addresses of workloads, if a kernel is given, and writes the rules that lead to
@@ -488,6 +513,10 @@ impl Dataplane {
         hosts.extend(resolved.into_iter().map(|(name, status)| (name.clone(), status)));
         (workloads.collect(), hosts)
     }
+}
+
+fn families_of(output: &Output) -> Vec<Family> {
+    output.families.iter().map(|output| output.family).collect()
 }
 
 const fn as_ipv4(address: IpAddr) -> Option<Ipv4Addr> {

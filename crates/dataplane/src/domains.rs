@@ -1,12 +1,52 @@
 //! The keeper of members of domain sets.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_dns::{Cluster, Scope, Settings};
-use tortie_model::{DomainPattern, IpSetId};
+use tortie_model::{DomainName, DomainPattern, IpSetId, NamespacedName};
+use tortie_netfilter::PacketRate;
 pub use tortie_netfilter::Shard;
 
 use crate::kernel_error::KernelError;
+
+/// Egress policy by domain name. Names in code font after a comma are parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainsConfig {
+    /// Number of the netfilter queue of the reader of answers, `DNSPacketsNfqueueID`.
+    pub queue: u16,
+    /// Maximum rate of packets of DNS servers to one client that are read,
+    /// `DNSMaxRepliesPerEndpoint`.
+    pub reply_limit: PacketRate,
+    /// Servers whose answers count, `DNSTrustedServers`.
+    pub servers: Vec<TrustedServer>,
+    /// Domain of the cluster's own names, `DNSClusterDomain`.
+    pub cluster_domain: Option<DomainName>,
+    /// Settings of the learner.
+    pub learner: Settings,
+}
+
+/// DNS servers whose answers count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "callers that configure a dataplane make them")]
+pub enum TrustedServer {
+    /// A server by its address.
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// The port of UDP and TCP.
+        port: u16,
+    },
+    /// A Kubernetes Service: its cluster addresses, and its endpoints with their own ports.
+    Service {
+        /// The service.
+        name: NamespacedName,
+        /// The port of the cluster addresses; the first one of the service if `None`.
+        port: Option<u16>,
+        /// Id of the set that has the endpoints with their ports.
+        endpoints: IpSetId,
+    },
+}
 
 /// Reads DNS answers, and keeps the members of domain sets in the kernel accordingly.
 ///

@@ -5,6 +5,7 @@
 //! destruction of sets in use. Each subsystem is a separate field.
 
 mod conntrack;
+mod learner;
 mod links;
 mod neighbours;
 mod netfilter;
@@ -19,11 +20,13 @@ use tortie_iptables::{Backend, Table};
 use tortie_model::Family;
 
 pub use self::conntrack::FakeConntrack;
+pub use self::learner::FakeLearner;
 pub use self::links::FakeLinks;
 pub use self::neighbours::FakeNeighbours;
 pub use self::netfilter::FakeNetfilter;
 pub use self::routing::FakeRouting;
 pub use self::sysctls::FakeSysctls;
+use crate::domains::DomainLearner;
 use crate::kernel::{CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighbours, Routing, Sysctls};
 use crate::kernel_error::KernelError;
 use crate::route::RouteTableIndex;
@@ -71,6 +74,8 @@ pub struct FakeKernel {
     pub links: FakeLinks,
     /// Neighbours.
     pub neighbours: FakeNeighbours,
+    /// The learner of DNS answers; `None` is a kernel without one.
+    pub learner: Option<FakeLearner>,
     /// Number of following lists (neighbours, forwarding entries, routes and others) that fail as
     /// interrupted.
     pub interrupted_lists: usize,
@@ -90,6 +95,7 @@ impl FakeKernel {
             routing: FakeRouting::default(),
             links: FakeLinks { next_index: 1000, ..FakeLinks::default() },
             neighbours: FakeNeighbours::default(),
+            learner: Some(FakeLearner::default()),
             interrupted_lists: 0,
             writes: Writes::default(),
             times: CallTimes::default(),
@@ -211,6 +217,10 @@ impl Kernel for FakeKernel {
 
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
         Some(self)
+    }
+
+    fn domains(&mut self) -> Option<&mut dyn DomainLearner> {
+        self.learner.as_mut().map(|learner| learner as &mut dyn DomainLearner)
     }
 }
 

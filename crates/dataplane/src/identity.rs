@@ -100,6 +100,8 @@ impl DataplaneProblem {
             Self::WorkloadInterfaces(_) => ("workloads cannot be looked for", String::new()),
             Self::Programs(problem) => ("eBPF programs", problem.object.clone()),
             Self::MissingSubsystem { subsystem, .. } => ("subsystem missing", subsystem.to_string()),
+            Self::Learner(_) => ("learner of DNS answers out of sync", String::new()),
+            Self::DnsService(service) => ("trusted DNS service missing", service.to_string()),
             Self::Sysctl { path, .. } => ("sysctl cannot be written", path.to_string()),
         };
         ProblemIdentity::new(kind, object)

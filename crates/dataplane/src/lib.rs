@@ -53,7 +53,7 @@ pub use config::{
 };
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
-pub use domains::{DomainLearner, LearnerCommand, LearnerError, Shard};
+pub use domains::{DomainLearner, DomainsConfig, LearnerCommand, LearnerError, Shard, TrustedServer};
 pub use identity::ProblemIdentity;
 pub use kernel::{
     CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighbours, Netfilter, Routing, Subsystem, Sysctls,

@@ -41,6 +41,7 @@ impl Dataplane {
     fn on_link_state(&mut self, name: InterfaceName) -> bool {
         let Self { links, managers, connectivity, .. } = self;
         let is_workload = is_workload(&self.config.rules.workload_prefixes, name);
+        managers.domains.on_link(name);
         let is_hosts = !is_workload && managers.hosts.on_link(name, links);
         is_workload
             | is_hosts

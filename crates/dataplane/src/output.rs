@@ -27,6 +27,8 @@ pub(crate) struct Output {
     pub(crate) sweeps: Vec<(Family, Reconciler)>,
     /// Table of the ARP replies that the node suppresses.
     pub(crate) arp: Option<NftablesTable>,
+    /// The sets of domains, by the sets whose members a learner keeps for them.
+    domain_sets: BTreeMap<IpSetId, IpSetId>,
     max_set_size: u32,
 }
 
@@ -90,6 +92,7 @@ impl Output {
             families: families.iter().map(family_output).collect(),
             sweeps: sweeps.collect(),
             arp: config.arp.map(arp_table),
+            domain_sets: BTreeMap::new(),
             max_set_size: config.ip_sets.max_size,
         }
     }
@@ -175,7 +178,36 @@ impl Output {
             let of_report = report.failures.iter();
             defects.extend(of_report.map(|failure| ((output.family, failure.id.clone()), SetDefect::from(failure))));
         }
+        // Rules refer to sets of domains by the ids of these.
+        let of_domains = defects
+            .iter()
+            .filter_map(|((family, id), defect)| Some(((*family, self.domain_sets.get(id)?.clone()), *defect)));
+        let of_domains: Vec<_> = of_domains.collect();
+        defects.extend(of_domains);
         defects
+    }
+
+    /// Defines a set whose members a learner keeps, for a set of domains.
+    pub(crate) fn define_foreign_set(
+        &mut self,
+        id: &IpSetId,
+        domains: &IpSetId,
+        set_type: SetType,
+    ) -> Result<(), UpdateError> {
+        self.domain_sets.insert(id.clone(), domains.clone());
+        let spec = self.set_spec(set_type).with_foreign_members();
+        first_error(self.families.iter_mut().map(|family| family.replace_set(id, spec, &[])))
+    }
+
+    /// Returns the sets of domains of which a set is missing in the kernel.
+    pub(crate) fn lacking_domains(&self, reports: &[Report]) -> BTreeSet<IpSetId> {
+        let failures = reports.iter().flat_map(|report| &report.failures).filter(|failure| !failure.exists);
+        failures.filter_map(|failure| self.domain_sets.get(&failure.id).cloned()).collect()
+    }
+
+    pub(crate) fn remove_foreign_set(&mut self, id: &IpSetId) {
+        self.domain_sets.remove(id);
+        self.families.iter_mut().for_each(|family| family.remove_set(id));
     }
 
     /// Retries chains that the kernel refused because of a missing set.
@@ -255,6 +287,10 @@ impl FamilyOutput {
         match &mut self.nftables {
             Some(table) => {
                 let name = ip_set_name(self.family, id)?;
+                if spec.has_foreign_members() {
+                    let defined = table.define_foreign_set(id, name, spec.set_type());
+                    return defined.map_err(|error| update_error(error, spec.set_type()));
+                }
                 let replaced = table.replace_set(id, name, spec.set_type(), members.iter().copied());
                 replaced.map_err(|error| update_error(error, spec.set_type()))
             }
@@ -422,12 +458,36 @@ impl FamilyOutput {
                 self.define_fixed_chain(table, chain.clone());
             }
         }
+        if self.needs.is_none() {
+            self.redefine_hooks(&by_place(&old.hooks()), &by_place(&new.hooks()));
+        }
+    }
+
+    fn redefine_hooks(&mut self, old: &Places, new: &Places) {
+        let gone = old.keys().filter(|place| !new.contains_key(place)).map(|place| (place, Vec::new()));
+        let changed = new.iter().filter(|(place, rules)| old.get(place) != Some(rules));
+        for ((table, kernel_chain, appended), rules) in gone.chain(changed.map(|(place, rules)| (place, rules.clone())))
+        {
+            self.set_hook(*table, *kernel_chain, position(*appended), rules);
+        }
+    }
+
+    fn set_hook(&mut self, table: Table, kernel_chain: ChainName, position: HookPosition, rules: Vec<Rule>) {
+        for reconciler in self.tables(&[table]) {
+            reconciler.set_hook(kernel_chain, position, rules.clone());
+        }
+        if let Some(nftables) = &mut self.nftables {
+            nftables.set_hook(table, kernel_chain, position, rules);
+        }
     }
 }
 
+/// Rules by table and kernel chain; true for appended rules.
+type Places = BTreeMap<(Table, ChainName, bool), Vec<Rule>>;
+
 /// Returns the rules at each end of each kernel chain. The flag is true for appended rules.
-fn by_place(hooks: &[Hook]) -> BTreeMap<(Table, ChainName, bool), Vec<Rule>> {
-    let mut by_place: BTreeMap<_, Vec<Rule>> = BTreeMap::new();
+fn by_place(hooks: &[Hook]) -> Places {
+    let mut by_place = Places::new();
     for hook in hooks {
         let place = (hook.table, hook.kernel_chain, hook.position == HookPosition::Append);
         by_place.entry(place).or_default().extend(hook.rules.iter().cloned());
@@ -501,6 +561,7 @@ pub(crate) fn members(members: &Members) -> Vec<Member> {
     match members {
         Members::Nets(nets) => nets.iter().copied().map(Member::from).collect(),
         Members::IpPorts(members) => members.iter().copied().map(Member::from).collect(),
+        // The manager of domains handles these.
         Members::Domains(_) => Vec::new(),
     }
 }

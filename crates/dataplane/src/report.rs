@@ -7,11 +7,13 @@ use std::time::Duration;
 use tortie_ipsets::{CommandFailure, SetFailure, UpdateError};
 use tortie_iptables::{Table, TableError, TableStats};
 use tortie_model::{
-    Direction, Family, HostEndpointName, InterfaceName, IpSetId, PolicyId, ProfileName, WorkloadEndpointId,
+    Direction, Family, HostEndpointName, InterfaceName, IpSetId, NamespacedName, PolicyId, ProfileName,
+    WorkloadEndpointId,
 };
 use tortie_rules::RuleProblem;
 
 use crate::device::FdbEntry;
+use crate::domains::LearnerError;
 use crate::kernel::Subsystem;
 use crate::kernel_error::KernelError;
 use crate::neighbour::{Neighbour, ProxyNeighbour};
@@ -350,6 +352,13 @@ pub enum DataplaneProblem {
         /// The features that need it.
         needed_for: Vec<&'static str>,
     },
+    /// The learner of DNS answers did not apply all commands: connections to learned addresses may
+    /// be denied.
+    #[error("members of domain sets")]
+    Learner(#[source] LearnerError),
+    /// A trusted DNS service does not exist: answers of its servers open nothing.
+    #[error("trusted DNS service {0} does not exist")]
+    DnsService(NamespacedName),
     /// A sysctl cannot be written.
     #[error("sysctl {path}")]
     Sysctl {

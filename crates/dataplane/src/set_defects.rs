@@ -45,7 +45,8 @@ pub(crate) enum Effect {
 
 /// Returns the treatment of a rule, given the defects of its sets.
 pub(crate) fn effect(action: RuleAction, sets: &RuleSets, defect: impl Fn(&IpSetId) -> SetDefect) -> Effect {
-    let required = [&sets.src, &sets.src_named_ports, &sets.dst, &sets.dst_named_ports, &sets.dst_ip_ports];
+    let required =
+        [&sets.src, &sets.src_named_ports, &sets.dst, &sets.dst_named_ports, &sets.dst_ip_ports, &sets.dst_domains];
     let excluded = [&sets.not_src, &sets.not_src_named_ports, &sets.not_dst, &sets.not_dst_named_ports];
     let some = |all: &[&SetIds], is: fn(SetDefect) -> bool| all.iter().any(|ids| ids.iter().any(|id| is(defect(id))));
     let absent = some(&required, |d| d.absent) || some(&excluded, |d| d.absent);

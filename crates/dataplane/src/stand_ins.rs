@@ -45,6 +45,9 @@ impl HostStandIns {
             chain::FORWARD_CHECK => self.get(table, chain::FAILSAFE_IN),
             // Only packets of workloads pass the first two, and only denied packets the last one.
             chain::WORKLOAD_TO_HOST | chain::FORWARD_ENDPOINT_MARK | chain::REJECT => StandIn::Drop,
+            // A DNS answer that cannot be read passes, and opens nothing.
+            chain::DNS_LIMIT => StandIn::Rules(Renderer::dns_without_limit()),
+            chain::DNS_QUEUE => StandIn::Rules(Vec::new()),
             // Chains that lead to none of our chains stand in for themselves.
             _ if fixed.targets().next().is_none_or(|target| !tortie_iptables::is_own_chain(target.as_str())) => {
                 StandIn::Rules(fixed.rules.clone())

@@ -72,6 +72,13 @@ impl IpSetManager {
         self.set_in(&Family::ALL, IpSetId::new(id), set_type, members, output);
     }
 
+    /// Removes a set that fixed chains no longer refer to.
+    pub(crate) fn remove_static(&mut self, id: &str, output: &mut Output) {
+        let id = IpSetId::new(id);
+        self.always.remove(&id);
+        self.remove(&id, output);
+    }
+
     /// Replaces the members of a set of networks in the families whose fixed chains refer to it in
     /// this configuration, and removes it elsewhere.
     pub(crate) fn set_networks(&mut self, id: &str, members: &[Member], config: &RulesConfig, output: &mut Output) {

@@ -4,6 +4,7 @@
 //! without changes.
 
 mod chain_set;
+pub(crate) mod domains;
 pub(crate) mod dscp;
 pub(crate) mod endpoint_marks;
 pub(crate) mod floating;
@@ -27,6 +28,7 @@ use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
 
 use crate::config::DataplaneConfig;
 use crate::output::Output;
+use domains::Domains;
 use dscp::Dscp;
 use endpoint_marks::EndpointMarkManager;
 use floating::FloatingAddresses;
@@ -65,6 +67,7 @@ pub(crate) struct Managers {
     pub(crate) spoofing: Spoofing,
     pub(crate) floating: FloatingAddresses,
     pub(crate) dscp: Dscp,
+    pub(crate) domains: Domains,
     /// `None` without a flow table.
     pub(crate) flow_offload: Option<FlowOffload>,
     pub(crate) pools: Pools,
@@ -91,6 +94,10 @@ impl Managers {
             spoofing: Spoofing::default(),
             floating: FloatingAddresses::new(config.floating_ips || rules.openstack.is_some()),
             dscp: Dscp::default(),
+            domains: Domains::new(
+                config.domains.clone().filter(|_| is_by_chains && rules.workloads == WorkloadDispatch::Name),
+                config.nftables.is_none(),
+            ),
             flow_offload: offloading.map(|nftables| FlowOffload::new(nftables.flow_interfaces.clone())),
             pools: Pools::default(),
             nodes: Nodes::new(config.external_nodes.clone()),
@@ -101,6 +108,7 @@ impl Managers {
 
     /// Takes a change of the desired state.
     pub(crate) fn on_update(&mut self, update: DesiredUpdate, is_by_chains: bool, output: &mut Output) {
+        self.domains.on_update(&update);
         match update {
             DesiredUpdate::Policy(..)
             | DesiredUpdate::PolicyRemove(_)

@@ -75,6 +75,12 @@ impl Nodes {
         sets.set_networks(static_set::ALL_HOSTS, &all, config, output);
     }
 
+    /// Returns the addresses of all nodes.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = Cidr> {
+        let texts = self.nodes.values().flat_map(|node| [&node.ipv4_addr, &node.ipv6_addr]);
+        texts.filter_map(|text| text.parse::<Cidr>().ok()).map(|net| Cidr::host(net.address()))
+    }
+
     pub(crate) fn problems(&self) -> impl Iterator<Item = DataplaneProblem> {
         let texts = self.nodes.values().flat_map(|node| [&node.ipv4_addr, &node.ipv6_addr]);
         let wrong = texts.filter(|text| !text.is_empty() && text.parse::<Cidr>().is_err());

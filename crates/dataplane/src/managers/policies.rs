@@ -118,6 +118,11 @@ impl Policies {
         (Arc::new(rest), Some((Reduction::LeftOut(left_out.into_iter().collect()), sets)))
     }
 
+    /// Renders these policies anew.
+    pub(crate) fn rewrite<'a>(&mut self, policies: impl Iterator<Item = &'a PolicyId>) {
+        self.dirty_policies.extend(policies.cloned());
+    }
+
     /// Returns the policies whose endpoints have to group their policies again, since the last
     /// call.
     pub(crate) fn take_regrouped(&mut self) -> BTreeSet<PolicyId> {

@@ -40,6 +40,11 @@ impl Pools {
         self.dirty |= self.pools.remove(&cidr).is_some();
     }
 
+    /// Returns the networks of all pools.
+    pub(crate) fn nets(&self) -> impl Iterator<Item = Cidr> {
+        self.pools.keys().copied()
+    }
+
     /// Notes that a configuration on which the chain depends has changed.
     pub(crate) fn refresh(&mut self) {
         self.dirty = true;

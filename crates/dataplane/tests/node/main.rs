@@ -6,6 +6,7 @@ mod by_address;
 mod capabilities;
 mod common;
 mod conntrack;
+mod domains;
 mod endpoints;
 mod faults;
 mod layouts;

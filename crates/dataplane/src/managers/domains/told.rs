@@ -1,0 +1,114 @@
+//! The state of the learner, as of its last successful commands.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tortie_dns::{Cluster, Scope, Settings};
+use tortie_model::{DomainPattern, IpSetId};
+use tortie_netfilter::DomainSetPart;
+
+use super::scopes::{LearningScope, Scopes};
+use crate::domains::LearnerCommand;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    has_settings: bool,
+    has_cluster: bool,
+    sets: BTreeSet<IpSetId>,
+    scopes: BTreeMap<Scope, LearningScope>,
+}
+
+type Existing<'a> = BTreeMap<&'a IpSetId, &'a Arc<[DomainPattern]>>;
+
+impl Told {
+    pub(super) fn cluster_changed(&mut self) {
+        self.has_cluster = false;
+    }
+
+    /// Reports whether the learner has neither sets nor scopes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sets.is_empty() && self.scopes.is_empty()
+    }
+
+    pub(super) fn has_set(&self, id: &IpSetId) -> bool {
+        self.sets.contains(id)
+    }
+
+    /// Reports whether the learner may write to a part of a set.
+    pub(super) fn writes_to(&self, id: &IpSetId, part: DomainSetPart) -> bool {
+        let is_of = |(scope, told): (&Scope, &LearningScope)| match part {
+            DomainSetPart::Interfaces(shard) => *scope != Scope::Host && told.shard == shard,
+            DomainSetPart::Host => *scope == Scope::Host,
+        };
+        self.sets.contains(id) && self.scopes.iter().any(is_of)
+    }
+
+    /// Returns the commands that must precede new chains. An endpoint keeps the sets of its former
+    /// policies until these have been replaced; another endpoint gets an empty scope.
+    pub(super) fn before(
+        &self,
+        settings: &Settings,
+        cluster: &Cluster,
+        existing: &Existing<'_>,
+        scopes: &Scopes,
+    ) -> Vec<LearnerCommand> {
+        let mut commands = Vec::new();
+        commands.extend((!self.has_settings).then(|| LearnerCommand::SetSettings(settings.clone())));
+        commands.extend((!self.has_cluster).then(|| LearnerCommand::SetCluster(cluster.clone())));
+        let gone =
+            self.scopes.iter().filter(|(scope, told)| !scopes.has(**scope) && !scopes.is_ending(**scope, told.owner));
+        commands.extend(gone.map(|(scope, _)| LearnerCommand::RemoveScope(*scope)));
+        commands.extend(self.new_sets(existing));
+        commands.extend(scopes.iter().filter_map(|(scope, wanted)| {
+            let mut next = wanted.clone();
+            if let Some(told) = self.scopes.get(&scope).filter(|told| told.owner == wanted.owner) {
+                next.sets.extend(told.sets.iter().cloned());
+            }
+            (self.scopes.get(&scope) != Some(&next)).then(|| set_scope(scope, &next))
+        }));
+        commands
+    }
+
+    /// Returns the commands that may follow only when the new chains are in the kernel.
+    pub(super) fn after(&self, existing: &Existing<'_>, scopes: &Scopes) -> Vec<LearnerCommand> {
+        let mut commands: Vec<LearnerCommand> = self.new_sets(existing).collect();
+        let differing = scopes.iter().filter(|(scope, wanted)| self.scopes.get(scope) != Some(wanted));
+        commands.extend(differing.map(|(scope, wanted)| set_scope(scope, wanted)));
+        let gone = self.scopes.keys().filter(|scope| scopes.get(**scope).is_none());
+        commands.extend(gone.map(|scope| LearnerCommand::RemoveScope(*scope)));
+        let gone = self.sets.iter().filter(|id| !existing.contains_key(id));
+        commands.extend(gone.map(|id| LearnerCommand::RemoveDomains(id.clone())));
+        commands
+    }
+
+    fn new_sets<'a>(&self, existing: &'a Existing<'a>) -> impl Iterator<Item = LearnerCommand> {
+        let new = existing.iter().filter(|(id, _)| !self.sets.contains(**id));
+        new.map(|(id, patterns)| LearnerCommand::SetDomains { set: (*id).clone(), patterns: Arc::clone(patterns) })
+    }
+
+    pub(super) fn note(&mut self, command: LearnerCommand) {
+        match command {
+            LearnerCommand::SetSettings(_) => self.has_settings = true,
+            LearnerCommand::SetCluster(_) => self.has_cluster = true,
+            LearnerCommand::SetDomains { set, .. } => {
+                self.sets.insert(set);
+            }
+            LearnerCommand::RemoveDomains(set) => {
+                self.sets.remove(&set);
+            }
+            LearnerCommand::SetScope { scope, owner, shard, sets } => {
+                let sets = sets.into_iter().collect();
+                self.scopes.insert(scope, LearningScope { owner, shard, sets });
+            }
+            LearnerCommand::RemoveScope(scope) => {
+                self.scopes.remove(&scope);
+            }
+        }
+    }
+}
+
+fn set_scope(scope: Scope, learning: &LearningScope) -> LearnerCommand {
+    let LearningScope { owner, shard, sets } = learning;
+    LearnerCommand::SetScope { scope, owner: *owner, shard: *shard, sets: sets.iter().cloned().collect() }
+}
