@@ -1,8 +1,8 @@
 //! Any record of a last valid version is rejected, or can be written again and restored.
 
 use tortie_datastore::DirState;
-use tortie_datastore::last_good::Record;
 use tortie_resources::manifest::Options;
+use tortie_revisions::last_good::Record;
 
 pub(crate) fn check(data: &[u8]) {
     try_record(data);

@@ -33,7 +33,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dataplane", &["model", "dns", "rules", "iptables", "nftables", "ipsets", "netfilter"]),
     ("config", &["model", "parameters", "resources", "calc", "iptables", "rules", "evaluate", "ebpf", "dataplane"]),
     ("linux", &["model", "iptables", "nftables", "rules", "evaluate", "ebpf", "bpf", "flows", "dataplane"]),
-    ("datastore", &["model", "resources"]),
+    ("revisions", &["model", "resources"]),
+    ("datastore", &["model", "resources", "revisions"]),
     ("protocol", &["model", "selector"]),
     ("fanout", &["model", "resources", "datastore"]),
     ("telemetry", &["model", "resources", "config", "linux", "datastore"]),
@@ -62,6 +63,7 @@ const NODE: &[&str] = &[
     "dataplane",
     "config",
     "linux",
+    "revisions",
     "datastore",
     "protocol",
     "telemetry",
@@ -92,6 +94,7 @@ const ALL: &[&str] = &[
     "dataplane",
     "config",
     "linux",
+    "revisions",
     "datastore",
     "protocol",
     "fanout",
@@ -102,8 +105,20 @@ const ALL: &[&str] = &[
 ];
 
 /// Crates that start programs, read clocks and files; the others must not.
-const EFFECTS: &[&str] =
-    &["agent", "cli", "controller", "datastore", "fanout", "faults", "linux", "lab", "node", "telemetry", "testkit"];
+const EFFECTS: &[&str] = &[
+    "agent",
+    "cli",
+    "controller",
+    "datastore",
+    "fanout",
+    "faults",
+    "linux",
+    "lab",
+    "node",
+    "revisions",
+    "telemetry",
+    "testkit",
+];
 
 /// The one library with unsafe code. SECURITY.md promises that there is no other.
 const UNSAFE: &str = "bpf";
@@ -117,7 +132,7 @@ const UNSAFE_MARKS: [&str; 6] =
 
 /// Maximum number of crates in a default build of the agent, including build dependencies and those
 /// of the workspace.
-const MAX_CRATES: usize = 130;
+const MAX_CRATES: usize = 131;
 
 /// Maximum number of lines in a source file.
 const MAX_LINES: usize = 800;
@@ -125,9 +140,8 @@ const MAX_LINES: usize = 800;
 /// Maximum number of source lines in a crate, without tests and generated code.
 const MAX_CRATE_LINES: usize = 16_000;
 
-/// Crates with other limits: the agent and the oracles of tests must stay small. The files of
-/// revisions are to leave `datastore` for a crate of their own.
-const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("datastore", 16_500), ("testkit", 5_000)];
+/// Crates with lower limits: the agent and the oracles of tests must stay small.
+const OTHER_CRATE_LINES: &[(&str, usize)] = &[("agent", 6_000), ("testkit", 5_000)];
 
 /// Checks everything and lists the errors. With `--list`, only prints the places that break a rule
 /// of the language.

@@ -9,13 +9,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tortie_analysis::line_diff::unified;
 #[cfg(feature = "kubernetes")]
-use tortie_datastore::history::HistoryError;
-use tortie_datastore::history::{Conflict, FileChange, FileRollback, History, HistoryEntry, Origin, RollbackPlan};
-#[cfg(feature = "kubernetes")]
 use tortie_datastore::kubernetes::KubeConfig;
 use tortie_datastore::store::timestamp;
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
+#[cfg(feature = "kubernetes")]
+use tortie_revisions::history::HistoryError;
+use tortie_revisions::history::{Conflict, FileChange, FileRollback, History, HistoryEntry, Origin, RollbackPlan};
 
 #[cfg(feature = "kubernetes")]
 use super::Cause;
@@ -53,7 +53,7 @@ impl HistoryArgs {
             Some(url @ DatastoreUrl::Etcd(_)) => {
                 let config = DatastoreArgs::at(url.clone(), AccessArgs::default())
                     .etcd(&super::program::local_sources(None)?)?;
-                config.as_ref().map(Origin::etcd)
+                config.as_ref().map(|config| Origin::etcd(&config.endpoints, &config.key_prefix))
             }
             #[cfg(feature = "kubernetes")]
             Some(DatastoreUrl::Kubernetes(file)) => return self.of_kubernetes(file.as_deref()),

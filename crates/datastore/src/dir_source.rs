@@ -17,9 +17,9 @@ use std::time::{Duration, Instant, SystemTime};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tortie_model::{Update, with_causes};
 use tortie_resources::manifest::Options;
+use tortie_revisions::history::{Origin, Recorder};
+use tortie_revisions::last_good::{self, Change, Record};
 
-use crate::history::{Origin, Recorder};
-use crate::last_good::{self, Change, Record};
 use crate::scan::{self, ManifestError, ScanResult, Stamp};
 use crate::{Closed, DirAccess, Feed, InputProblem, Source};
 use directory::{Directory, Disk, Turn};
@@ -110,8 +110,8 @@ impl DirSource {
         self
     }
 
-    /// Keeps a [history](crate::history) of this many states beside the last valid versions; 0
-    /// disables it.
+    /// Keeps a [history](tortie_revisions::history) of this many states beside the last valid
+    /// versions; 0 disables it.
     #[must_use]
     pub fn keep_history(mut self, states: usize) -> Self {
         self.states = states;

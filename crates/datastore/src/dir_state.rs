@@ -8,11 +8,11 @@ use ahash::RandomState;
 use tortie_model::{Interner, Update};
 use tortie_resources::manifest::{self, Format, ObjectId, Options, Outcome, Resource};
 use tortie_resources::{FieldProblem, Position, Severity};
+use tortie_revisions::last_good::Record;
+use tortie_revisions::unknown::{self, Scope};
 
-use crate::last_good::Record;
 use crate::objects::conflicts;
 use crate::register::Register;
-use crate::unknown::{self, Scope};
 use crate::{Fallback, InputProblem};
 
 mod doubles;
@@ -258,7 +258,7 @@ impl DirState {
                 self.stage_documents(path, &record.hidden);
             }
             self.stage_file(path, Some(FileContent::Text(&record.text)));
-            self.restore_closed(path, record.closed().clone());
+            self.restore_closed(path, record.closed.clone());
         }
         self.take_updates();
     }

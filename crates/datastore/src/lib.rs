@@ -2,8 +2,8 @@
 //!
 //! * [`DirSource`]: a directory of manifests, watched. Its core, [`DirState`], is pure: contents of
 //!   files in, the smallest set of updates and all current problems out. Files are taken once they
-//!   are whole ([`Settle`]). Their last valid versions ([`last_good`]) and earlier states
-//!   ([`history`]) are kept on disk.
+//!   are whole ([`Settle`]). Their last valid versions and earlier states are kept on disk
+//!   (`tortie-revisions`).
 //! * [`read`](fn@read): any source, read once. [`watch`]: any source, followed. [`from_fn`]: a
 //!   source made of a function.
 //! * [`Objects`]: the same for objects that arrive one by one, such as those of a datastore over
@@ -11,8 +11,8 @@
 //! * [`recording`]: recorded streams of updates.
 //! * `etcd` (feature `etcd`): etcd v3.
 //! * `kubernetes` (feature `kubernetes`): the API server of Kubernetes.
-//! * [`store`]: single resources, read and written. [`journal`]: revisions on disk. Both exist
-//!   without the default feature `sources`, which contains all the rest.
+//! * [`store`]: single resources, read and written. It exists without the default feature
+//!   `sources`, which contains all the rest.
 //!
 //! ```
 //! use tortie_datastore::{DirState, FileContent};
@@ -46,13 +46,8 @@ mod dir_source;
 mod dir_state;
 #[cfg(all(feature = "etcd", feature = "sources"))]
 pub mod etcd;
-#[cfg(feature = "sources")]
-pub mod history;
-pub mod journal;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
-#[cfg(feature = "sources")]
-pub mod last_good;
 #[cfg(feature = "sources")]
 mod objects;
 #[cfg(feature = "sources")]
@@ -71,12 +66,9 @@ mod register;
 mod scan;
 #[cfg(feature = "sources")]
 mod source;
-mod state_file;
 pub mod store;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod tls_reason;
-#[cfg(feature = "sources")]
-mod unknown;
 
 #[cfg(feature = "sources")]
 pub use backoff::{Backoff, chance};

@@ -40,7 +40,6 @@ mod texts;
 mod watch;
 
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
-pub(crate) use contract::ValueError;
 pub use contract::{Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, Verb, WatchEvent};
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};

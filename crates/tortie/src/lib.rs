@@ -53,5 +53,6 @@ pub use tortie_parameters as parameters;
 #[cfg(feature = "protocol")]
 pub use tortie_protocol as protocol;
 pub use tortie_resources as resources;
+pub use tortie_revisions as revisions;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;

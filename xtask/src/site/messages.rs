@@ -44,7 +44,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
          certificates or rights.",
         &[
             ("crates/datastore/src/read.rs", "ReadError"),
-            ("crates/datastore/src/last_good/record.rs", "RecordError"),
+            ("crates/revisions/src/last_good/record.rs", "RecordError"),
             ("crates/datastore/src/kubernetes/error.rs", "KubeConfigError"),
             ("crates/datastore/src/kubernetes/error.rs", "ApiError"),
             ("crates/datastore/src/store/etcd/config.rs", "EtcdConfigError"),
@@ -58,9 +58,9 @@ const TYPES: &[(&str, &str, Sources)] = &[
             ("crates/datastore/src/store/apply.rs", "ApplyError"),
             ("crates/datastore/src/store/pending/steps.rs", "CarryOutError"),
             ("crates/datastore/src/store/pending/steps.rs", "ConfirmError"),
-            ("crates/datastore/src/journal.rs", "JournalError"),
-            ("crates/datastore/src/history/store.rs", "HistoryError"),
-            ("crates/datastore/src/history/rollback.rs", "RollbackError"),
+            ("crates/revisions/src/journal.rs", "JournalError"),
+            ("crates/revisions/src/history/store.rs", "HistoryError"),
+            ("crates/revisions/src/history/rollback.rs", "RollbackError"),
         ],
     ),
     (

@@ -1,12 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use tortie_datastore::history::{FileRollback, History, resource_path, resource_text};
 use tortie_datastore::store::apply::{Applied, ApplyError, apply, delete};
 use tortie_datastore::store::{ResourceStore, StoreError, StoredResource};
 use tortie_model::Interner;
 use tortie_resources::manifest::{Format, Options, read_written};
 use tortie_resources::stored::{ResourceKey, ResourceKind, built_in_tier};
+use tortie_revisions::history::{FileRollback, History, resource_path, resource_text};
 
 use super::{RollbackArgs, is_to_be_made};
 use crate::Failure;
@@ -59,7 +59,7 @@ fn is_built_in(key: &ResourceKey) -> bool {
 fn kinds(keeps: StoredKinds) -> Vec<ResourceKind> {
     match keeps {
         #[cfg(feature = "etcd")]
-        StoredKinds::Calico => tortie_datastore::history::recorded_kinds().collect(),
+        StoredKinds::Calico => tortie_revisions::history::recorded_kinds().collect(),
         #[cfg(feature = "kubernetes")]
         StoredKinds::Kubernetes => tortie_datastore::kubernetes::KubernetesStore::written_kinds().collect(),
     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tortie_model::{Update, with_causes};
 use tortie_resources::manifest::Options;
+use tortie_revisions::last_good::{Change, Record};
 
 use super::settling::{Facts, FileEvent, ReadDecision, Settle, SettleDecision, Settling, TakenContent};
 use crate::dir_state::{Missing, Reading};
-use crate::last_good::{Change, Record};
 use crate::scan::{ManifestError, ScanResult, Stamp};
 use crate::{DirState, FileContent};
 

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use tortie_model::{Order, Policy, PolicyId, Update, Valid};
 use tortie_resources::manifest::{Contributions, ObjectId, Outcome};
+use tortie_revisions::unknown::{is_unknown, missing};
 
 use super::{Age, Definition, Definitions, effective};
 use crate::Fallback;
 use crate::register::Register;
-use crate::unknown::{is_unknown, missing};
 
 /// Prefix of the names of the denials.
 const RESERVED: &str = "tortie-duplicate";

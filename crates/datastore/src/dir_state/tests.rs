@@ -1,5 +1,6 @@
 mod doubles;
 mod history;
+mod records;
 
 use super::*;
 

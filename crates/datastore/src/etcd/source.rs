@@ -18,9 +18,9 @@ use tortie_resources::manifest::{
 use tortie_resources::path::BLOCKS;
 use tortie_resources::stored::{PREFIX, ResourceKey, ResourceKind, prefix_of};
 use tortie_resources::{Position as TextPosition, SyntaxError, syncer, v1};
+use tortie_revisions::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};
 
 use super::position::Position;
-use crate::history::{HistorySettings, HistoryWriter, Origin, recorded_kinds};
 use crate::{Backoff, Closed, Feed, Objects, Source, chance};
 
 /// Size limit of a watch response in bytes. etcd splits larger ones.
@@ -81,9 +81,9 @@ impl EtcdSource {
         Self { versions: true, ..self }
     }
 
-    /// Makes the source also keep a [history](crate::history) of so many states of user-written
-    /// resources, as this node sees them, below a state directory of the program; 0 disables it.
-    /// Failures to write there are logged and have no other effect.
+    /// Makes the source also keep a [history](tortie_revisions::history) of so many states of
+    /// user-written resources, as this node sees them, below a state directory of the program; 0
+    /// disables it. Failures to write there are logged and have no other effect.
     #[must_use]
     pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
         let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };
@@ -162,8 +162,9 @@ impl<'f> Reader<'f> {
             None => Objects::of_syncer(options.syncer),
         };
         let objects = if versions { objects.with_versions() } else { objects };
-        let history =
-            history.and_then(|settings| HistoryWriter::start(Origin::etcd(&config), settings, |_, object| Ok(object)));
+        let history = history.and_then(|settings| {
+            HistoryWriter::start(Origin::etcd(&config.endpoints, &config.key_prefix), settings, |_, object| Ok(object))
+        });
         Self {
             config,
             options,

@@ -7,11 +7,11 @@ use tortie_model::with_causes;
 use tortie_resources::custom;
 use tortie_resources::manifest::Kind;
 use tortie_resources::stored::{ObjectError, ResourceKey, ResourceKind};
+use tortie_revisions::history::{HistorySettings, HistoryWriter, Origin, resource_path};
 
 use super::config::KubeConfig;
 use super::reflector::{Event, ObjectMeta};
 use super::store::key_of_object;
-use crate::history::{HistorySettings, HistoryWriter, Origin, resource_path};
 
 /// Namespace and name of an object.
 type ObjectName = (String, String);

@@ -11,6 +11,7 @@ use tortie_resources::manifest::{
     Kind, ObjectId, Options, PolicyNames, Resource, SyncerType, UnknownFields, read_object,
 };
 use tortie_resources::{FieldProblem, Position, Severity};
+use tortie_revisions::history::HistorySettings;
 
 use super::client::Client;
 use super::config::KubeConfig;
@@ -22,7 +23,6 @@ use super::reflector::{Event, ListWatch, ObjectMeta, Received, Reflector};
 use super::resource::ApiResource;
 use super::switch::Switch;
 use super::timing::Timing;
-use crate::history::HistorySettings;
 use crate::source::LIFE;
 use crate::{Closed, Fallback, Feed, InputProblem, Objects, Source};
 
@@ -94,8 +94,8 @@ impl KubernetesSource {
         self
     }
 
-    /// Makes the source also keep a [history](crate::history) of so many states of user-written
-    /// resources below a state directory of the node; 0 disables it.
+    /// Makes the source also keep a [history](tortie_revisions::history) of so many states of
+    /// user-written resources below a state directory of the node; 0 disables it.
     #[must_use]
     pub fn keep_history(self, state_dir: impl Into<PathBuf>, node: &str, states: usize) -> Self {
         let settings = HistorySettings { state_dir: state_dir.into(), node: node.to_owned(), states };

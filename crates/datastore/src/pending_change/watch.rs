@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use tortie_model::with_causes;
+use tortie_revisions::journal::JournalError;
 
-use crate::journal::JournalError;
 use crate::store::pending::{Attended, FileJournal, Opener, PendingChange, Phase, WatcherKind, attend};
 
 /// Interval between checks for a change or a confirmation.

@@ -226,13 +226,3 @@ pub enum StoreError {
     #[error("the datastore is not available")]
     Unavailable(#[source] Cause),
 }
-
-/// Error of a value that is not a valid resource.
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ValueError {
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-}

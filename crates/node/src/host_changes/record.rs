@@ -8,10 +8,10 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
-use tortie_datastore::journal::{Entry, JournalError, load, make_folders, save};
 use tortie_model::{Interner, Update};
 use tortie_resources::path::to_path;
 use tortie_resources::v1::{Decoded, decode_text, encode};
+use tortie_revisions::journal::{Entry, JournalError, load, make_folders, save};
 
 use super::connection::ManagementConnection;
 

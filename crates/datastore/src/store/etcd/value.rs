@@ -2,9 +2,18 @@
 
 use etcd_client::KeyValue;
 use serde_json::Value;
-use tortie_resources::stored::{self, ResourceKey, Revision};
+use tortie_resources::stored::{self, ObjectError, ResourceKey, Revision};
 
-use crate::store::{StoredText, ValueError};
+use crate::store::StoredText;
+
+/// Error of a value that is not a valid resource.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValueError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+}
 
 pub(super) fn object(key: &ResourceKey, value: &[u8], revision: Revision) -> Result<Value, ValueError> {
     Ok(stored::from_stored(key, serde_json::from_slice(value)?, revision)?)

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tortie_resources::stored::{ResourceKey, Revision};
+use tortie_revisions::journal::Entry;
 
-use crate::journal::Entry;
 use crate::store::StagedWrite;
 use crate::store::staged::unversioned;
 

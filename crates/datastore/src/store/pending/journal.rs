@@ -5,8 +5,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use tortie_revisions::journal::{JournalError, load, make_folders, save};
+
 use super::PendingChange;
-use crate::journal::{JournalError, at, load, make_folders, save};
 
 /// Storage of one change. The caller ensures exclusive access.
 pub trait Journal {
@@ -75,11 +76,11 @@ impl FileJournal {
     pub fn try_lock(&self) -> Result<Option<Locked>, JournalError> {
         let path = self.folder.join("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = file.map_err(at(&path))?;
+        let file = file.map_err(JournalError::at(&path))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Locked { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(at(&path)(error)),
+            Err(TryLockError::Error(error)) => Err(JournalError::at(&path)(error)),
         }
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use tortie_model::with_causes;
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_revisions::journal::JournalError;
 
 use super::Journal;
 use super::change::{Deadline, KeptWrite, Moment, PendingChange, Phase, Write};
-use crate::journal::JournalError;
 use crate::store::apply::{ApplyError, delete};
 use crate::store::staged::{is_same, unversioned};
 use crate::store::{ResourceStore, StoreError, StoredResource};

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tortie_resources::stored::{ResourceKey, ResourceKind, Revision};
+use tortie_revisions::journal::JournalError;
 
 use super::*;
-use crate::journal::JournalError;
-use crate::state_file::{put, seal};
 use crate::store::apply::{apply, delete, initialise};
 use crate::store::staged::unversioned;
 use crate::store::{Fault, Listing, MemoryStore, ResourceStore, StagedStore, StoreError, StoredResource, Verb};
@@ -484,7 +483,9 @@ fn former(phase: &str) -> (tempfile::TempDir, FileJournal, Arc<MemoryStore>) {
         "writes": [{"path": tier.path(), "before": null, "based_on": null, "after": unversioned(store.get(&tier).unwrap().object)}],
     });
     let journal = FileJournal::open(folder.path()).unwrap();
-    put(&journal.path(), &seal("tortie-pending-change 1", &body.to_string())).unwrap();
+    let body = body.to_string();
+    let digest = tortie_revisions::history::TextId::of(&body);
+    fs::write(journal.path(), format!("tortie-pending-change 1\n{digest}\n{body}")).unwrap();
     (folder, journal, store)
 }
 

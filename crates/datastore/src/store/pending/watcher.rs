@@ -4,8 +4,9 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::PathBuf;
 
+use tortie_revisions::journal::JournalError;
+
 use super::FileJournal;
-use crate::journal::{JournalError, at};
 
 /// Kind of a process that rolls changes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,10 +79,10 @@ impl FileJournal {
         let name = Watcher { kind, pid: std::process::id() }.file_name();
         let draft = self.folder.join(format!("new-{name}"));
         let path = self.folder.join(name);
-        let file = File::create(&draft).map_err(at(&draft))?;
+        let file = File::create(&draft).map_err(JournalError::at(&draft))?;
         // The file is locked before others can see it, so that none of them takes it for a remnant.
-        file.lock().map_err(at(&draft))?;
-        fs::rename(&draft, &path).map_err(at(&path))?;
+        file.lock().map_err(JournalError::at(&draft))?;
+        fs::rename(&draft, &path).map_err(JournalError::at(&path))?;
         Ok(Registered { path, _lock: file })
     }
 
@@ -91,8 +92,8 @@ impl FileJournal {
     /// [`JournalError::Io`].
     pub fn watchers(&self) -> Result<Vec<Watcher>, JournalError> {
         let mut running = Vec::new();
-        for entry in fs::read_dir(&self.folder).map_err(at(&self.folder))? {
-            let entry = entry.map_err(at(&self.folder))?;
+        for entry in fs::read_dir(&self.folder).map_err(JournalError::at(&self.folder))? {
+            let entry = entry.map_err(JournalError::at(&self.folder))?;
             let Some(watcher) = entry.file_name().to_str().and_then(Watcher::of_file) else { continue };
             let path = entry.path();
             // The process may end at any time.
@@ -100,7 +101,7 @@ impl FileJournal {
             match file.try_lock_shared() {
                 Ok(()) => drop(fs::remove_file(&path)),
                 Err(TryLockError::WouldBlock) => running.push(watcher),
-                Err(TryLockError::Error(error)) => return Err(at(&path)(error)),
+                Err(TryLockError::Error(error)) => return Err(JournalError::at(&path)(error)),
             }
         }
         running.sort_unstable();

@@ -1,9 +1,15 @@
+//! States after a restart from records of last valid versions.
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use serde_json::json;
+use tortie_resources::manifest::Options;
+use tortie_revisions::last_good::Record;
+use tortie_revisions::unknown::Scope;
 
-use super::*;
-use crate::{DirState, Fallback, FileContent};
+use super::super::*;
+use crate::Fallback;
 
 const NAME: &str = "a.yaml";
 
@@ -24,33 +30,6 @@ fn after(texts: &[String]) -> Record {
 }
 
 #[test]
-fn written_records_are_read_back() {
-    for texts in [vec![], vec![policy("p", "has(a)"), policy("p", "has(")], vec!["\u{0}\u{1f}\u{fffd}\n\"".into()]] {
-        let record = after(&texts);
-        assert_eq!(Record::parse(&record.encode()), Ok(record));
-    }
-}
-
-#[test]
-fn altered_records_are_refused() {
-    let bytes = after(&[policy("p", "has(a)"), policy("p", "has(")]).encode();
-    for length in 0..bytes.len() {
-        assert!(Record::parse(&bytes[..length]).is_err(), "{length}");
-    }
-    for at in 0..bytes.len() {
-        let mut changed = bytes.clone();
-        changed[at] ^= 1;
-        assert!(Record::parse(&changed).is_err(), "{at}");
-    }
-    let newer = String::from_utf8(bytes).unwrap().replacen(MAGIC, "tortie-last-good 2", 1);
-    assert_eq!(Record::parse(newer.as_bytes()), Err(RecordError::Format));
-    for path in ["/etc/passwd", "../x", "a/../../x"] {
-        let record = Record { path: path.into(), ..Record::default() };
-        assert_eq!(Record::parse(&record.encode()), Err(RecordError::Content), "{path}");
-    }
-}
-
-#[test]
 fn records_of_earlier_versions_keep_unreadable_documents() {
     let Record { path, text, hidden, .. } = after(&[policy("p", "has(a)"), "{]".into()]);
     let body = json!({"path": path, "text": text, "kept": hidden, "closed": []});
@@ -58,15 +37,8 @@ fn records_of_earlier_versions_keep_unreadable_documents() {
     let mut state = DirState::new(Options::default()).close_unknown();
     state.take_updates();
     state.restore(&[(PathBuf::from(NAME), record)]);
-    let has_policy =
-        |update: &tortie_model::Update| matches!(update, tortie_model::Update::Policy(id, _) if &*id.name == "p");
+    let has_policy = |update: &Update| matches!(update, Update::Policy(id, _) if &*id.name == "p");
     assert!(state.snapshot().iter().any(has_policy));
-}
-
-#[test]
-fn a_good_content_needs_nothing_of_those_before() {
-    let record = after(&[policy("p", "has(a)"), policy("p", "has("), policy("p", "has(b)")]);
-    assert_eq!((record.kept.len(), record.text), (0, policy("p", "has(b)")));
 }
 
 /// Returns versions of two objects in one file, and unidentified documents.

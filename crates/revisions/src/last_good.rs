@@ -4,7 +4,7 @@
 //! while the agent still enforced its last valid version; the endpoints that it protected would be
 //! open then. Therefore a [`Record`] is kept for each file: its content when it was last taken, and
 //! the last valid documents of objects that are invalid in it. At the start the records are
-//! replayed through the same [`DirState`](crate::DirState) before the current files are read. This
+//! replayed through the code that reads the directory, before the current files are read. This
 //! leads to the state of an agent that had never stopped.
 //!
 //! Records are hints. A record that is incomplete, modified, owned by another user or of a newer
@@ -16,5 +16,5 @@ mod store;
 mod writer;
 
 pub use record::{Record, RecordError};
-pub(crate) use store::Store;
-pub(crate) use writer::{Change, Writer};
+pub use store::Store;
+pub use writer::{Change, Writer};

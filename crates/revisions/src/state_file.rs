@@ -18,7 +18,6 @@ pub(crate) enum SealError {
 }
 
 /// Returns a body after two header lines: its kind and version, then its digest.
-#[cfg(any(feature = "sources", test))]
 pub(crate) fn seal(magic: &str, body: &str) -> Vec<u8> {
     format!("{magic}\n{}\n{body}", hex_digest(body.as_bytes())).into_bytes()
 }
@@ -36,7 +35,6 @@ pub(crate) fn hex_digest(bytes: &[u8]) -> String {
 }
 
 /// Returns the name of the folder for one node's state of a directory.
-#[cfg(feature = "sources")]
 pub(crate) fn folder_name(directory: &Path, node: &str) -> String {
     hex_digest(&[directory.as_os_str().as_encoded_bytes(), b"\0", node.as_bytes()].concat())
 }

@@ -89,6 +89,22 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// Returns a function that names the path of a failed operation.
+    ///
+    /// ```
+    /// use tortie_revisions::journal::JournalError;
+    ///
+    /// let folder = "/nonexistent/changes".as_ref();
+    /// let error = std::fs::read_dir(folder).map_err(JournalError::at(folder)).unwrap_err();
+    /// assert_eq!(error.to_string(), "/nonexistent/changes");
+    /// ```
+    pub fn at(path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        |error| Self::Io { path, error }
+    }
+}
+
 /// Difference between a file and any that was written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -110,8 +126,8 @@ pub enum Damage {
 /// [`JournalError::Io`], or [`JournalError::Foreign`] if another user can write into one.
 pub fn make_folders(folders: &[&Path]) -> Result<(), JournalError> {
     for folder in folders {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at(folder))?;
-        if !is_ours(&fs::symlink_metadata(folder).map_err(at(folder))?) {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(JournalError::at(folder))?;
+        if !is_ours(&fs::symlink_metadata(folder).map_err(JournalError::at(folder))?) {
             return Err(JournalError::Foreign((*folder).to_owned()));
         }
     }
@@ -125,11 +141,11 @@ pub fn make_folders(folders: &[&Path]) -> Result<(), JournalError> {
 /// [`JournalError::Io`], also if another program writes the file at this moment, or
 /// [`JournalError::Size`].
 pub fn save<E: Entry>(path: &Path, entry: &E) -> Result<(), JournalError> {
-    let bytes = encode(entry).map_err(|error| at(path)(error.into()))?;
+    let bytes = encode(entry).map_err(|error| JournalError::at(path)(error.into()))?;
     if bytes.len() as u64 > E::MAX_BYTES {
         return Err(JournalError::Size { path: path.to_owned(), max: E::MAX_BYTES });
     }
-    put(path, &bytes).map_err(at(path))
+    put(path, &bytes).map_err(JournalError::at(path))
 }
 
 /// Reads a file; `None` if there is none.
@@ -139,7 +155,7 @@ pub fn save<E: Entry>(path: &Path, entry: &E) -> Result<(), JournalError> {
 pub fn load<E: Entry>(path: &Path) -> Result<Option<E>, JournalError> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        metadata => metadata.map_err(at(path))?,
+        metadata => metadata.map_err(JournalError::at(path))?,
     };
     if !is_ours(&metadata) {
         return Err(JournalError::Foreign(path.to_owned()));
@@ -147,25 +163,19 @@ pub fn load<E: Entry>(path: &Path) -> Result<Option<E>, JournalError> {
     if !metadata.is_file() || metadata.len() > E::MAX_BYTES {
         return Err(JournalError::Size { path: path.to_owned(), max: E::MAX_BYTES });
     }
-    let bytes = fs::read(path).map_err(at(path))?;
+    let bytes = fs::read(path).map_err(JournalError::at(path))?;
     let damaged = |(line, damage)| JournalError::Damaged { path: path.to_owned(), line, damage };
     parse(&bytes).map(Some).map_err(damaged)
 }
 
 /// Returns whether a file has the format before this one.
-#[cfg(any(feature = "sources", test))]
 pub(crate) fn is_former<E: Entry>(path: &Path) -> Result<bool, JournalError> {
     use std::io::Read as _;
 
     let mut first = Vec::new();
-    let file = fs::File::open(path).map_err(at(path))?;
-    file.take(E::FORMER.0.len() as u64).read_to_end(&mut first).map_err(at(path))?;
+    let file = fs::File::open(path).map_err(JournalError::at(path))?;
+    file.take(E::FORMER.0.len() as u64).read_to_end(&mut first).map_err(JournalError::at(path))?;
     Ok(first == E::FORMER.0.as_bytes())
-}
-
-pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> JournalError {
-    let path = path.to_owned();
-    |error| JournalError::Io { path, error }
 }
 
 /// Returns the message of an error without the position in its line of JSON.

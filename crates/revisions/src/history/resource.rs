@@ -56,7 +56,7 @@ fn is_of_a_controller(key: &ResourceKey) -> bool {
 /// recorded. Characters that file names must not contain are percent-encoded (`%2F`).
 ///
 /// ```
-/// use tortie_datastore::history::resource_path;
+/// use tortie_revisions::history::resource_path;
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
 ///
 /// let path = |kind, namespace, name| resource_path(&ResourceKey::new(kind, namespace, name).unwrap());
@@ -101,7 +101,7 @@ fn file_name(name: &str) -> String {
 ///
 /// ```
 /// use serde_json::json;
-/// use tortie_datastore::history::resource_text;
+/// use tortie_revisions::history::resource_text;
 /// use tortie_resources::stored::{ResourceKey, ResourceKind};
 ///
 /// let key = ResourceKey::new(ResourceKind::GlobalNetworkSet, "", "office")?;

@@ -62,9 +62,21 @@ impl World {
 
     /// Returns the files of the directory.
     fn found(&self) -> Files {
-        let texts = crate::manifest_texts(&self.directory(), crate::DirAccess::default()).unwrap();
-        let below = |path: PathBuf| path.strip_prefix(self.directory()).unwrap().to_str().unwrap().to_owned();
-        texts.into_iter().map(|(path, text)| (below(path), text)).collect()
+        let (mut files, mut folders) = (Files::new(), vec![self.directory()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(self.directory()).unwrap().to_str().unwrap().to_owned();
+                match path.extension() {
+                    _ if path.is_dir() => folders.push(path),
+                    Some(extension) if extension == "yaml" => {
+                        drop(files.insert(name, fs::read_to_string(path).unwrap()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        files
     }
 
     /// Returns the changes that a source finds in the directory.

@@ -17,7 +17,7 @@ impl TextId {
     /// Returns the digest of a text.
     ///
     /// ```
-    /// use tortie_datastore::history::TextId;
+    /// use tortie_revisions::history::TextId;
     ///
     /// assert!(TextId::of("kind: Tier\n").to_string().len() == 64);
     /// ```

@@ -19,20 +19,16 @@
 //! makes the same entry again, or finds it made.
 
 mod entry;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod index;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod mirror;
 mod resource;
 mod rollback;
 mod store;
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod writer;
 
 pub use entry::{FileChange, HistoryEntry, TextId};
 pub use resource::{recorded_kinds, resource_path, resource_text};
 pub use rollback::{Conflict, FileRollback, RollbackError, RollbackPlan};
-pub use store::{History, HistoryError, Origin};
-pub(crate) use store::{Recorder, TextChange};
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
-pub(crate) use writer::{HistorySettings, HistoryWriter};
+pub(crate) use store::TextChange;
+pub use store::{History, HistoryError, Origin, Recorder};
+pub use writer::{HistorySettings, HistoryWriter, ToWritten};

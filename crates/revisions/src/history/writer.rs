@@ -14,7 +14,6 @@ use tortie_resources::stored::{ObjectError, ResourceKey};
 use super::mirror::Mirror;
 use super::resource::{resource_path, resource_text};
 use super::store::Origin;
-use crate::store::ValueError;
 
 /// Time without changes after which the changes so far form a state.
 const QUIET: Duration = Duration::from_secs(1);
@@ -25,14 +24,17 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Location of a history, and its number of states.
 #[derive(Clone, Debug)]
-pub(crate) struct HistorySettings {
-    pub(crate) state_dir: PathBuf,
-    pub(crate) node: String,
-    pub(crate) states: usize,
+pub struct HistorySettings {
+    /// State directory of the program.
+    pub state_dir: PathBuf,
+    /// Name of the node; each node has its own history.
+    pub node: String,
+    /// Maximum number of states, at least 1.
+    pub states: usize,
 }
 
 /// Converts a stored value to the form that a user would write.
-pub(crate) type ToWritten = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
+pub type ToWritten = fn(&ResourceKey, Value) -> Result<Value, ObjectError>;
 
 /// The current values of some keys; `None` if a key does not exist.
 type Values = BTreeMap<ResourceKey, Option<Vec<u8>>>;
@@ -61,7 +63,7 @@ impl PendingValues {
 
 /// Passes the values that a source receives to the writing thread.
 #[derive(Debug)]
-pub(crate) struct HistoryWriter {
+pub struct HistoryWriter {
     shared: Arc<Shared>,
     /// Values of the list in progress.
     listing: Option<Values>,
@@ -97,7 +99,7 @@ impl Shared {
 impl HistoryWriter {
     /// Starts the thread; `None`, with a warning, if the history cannot be opened or the thread
     /// cannot be started.
-    pub(crate) fn start(origin: Origin, settings: HistorySettings, to_written: ToWritten) -> Option<Self> {
+    pub fn start(origin: Origin, settings: HistorySettings, to_written: ToWritten) -> Option<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
         let work = move || {
@@ -116,12 +118,12 @@ impl HistoryWriter {
     }
 
     /// Begins a complete list.
-    pub(crate) fn begin_list(&mut self) {
+    pub fn begin_list(&mut self) {
         self.listing = Some(Values::new());
     }
 
     /// Passes the current value of a key.
-    pub(crate) fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
+    pub fn see(&mut self, key: &ResourceKey, value: Option<&[u8]>) {
         if resource_path(key).is_none() {
             return;
         }
@@ -133,7 +135,7 @@ impl HistoryWriter {
     }
 
     /// Ends a complete list.
-    pub(crate) fn end_list(&mut self) {
+    pub fn end_list(&mut self) {
         if let Some(values) = self.listing.take() {
             self.shared.enqueue(PendingValues { is_whole: true, values });
         }
@@ -222,6 +224,15 @@ fn texts(mirror: &Mirror, pending: &PendingValues, to_written: ToWritten) -> BTr
         texts.extend(gone.map(|path| (path.to_owned(), None)));
     }
     texts
+}
+
+/// Reason why a value is no resource.
+#[derive(Debug, thiserror::Error)]
+enum ValueError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
 }
 
 fn text_of(key: &ResourceKey, value: &[u8], to_written: ToWritten) -> Result<Option<String>, ValueError> {

@@ -31,7 +31,7 @@ enum LoadError {
 
 /// The records of one directory of manifests, as one node sees it.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     /// The records of all datastores, one folder for each.
     all: PathBuf,
     folder: PathBuf,
@@ -46,7 +46,7 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be created, or other users may write into it.
-    pub(crate) fn open(state: &Path, datastore: &Path, node: &str) -> io::Result<Self> {
+    pub fn open(state: &Path, datastore: &Path, node: &str) -> io::Result<Self> {
         let datastore = fs::canonicalize(datastore).or_else(|_| std::path::absolute(datastore))?;
         let all = state.join("last-good");
         let folder = all.join(folder_name(&datastore, node));
@@ -62,8 +62,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns all usable records; calls `unusable` for each other one.
-    pub(crate) fn load(&self, mut unusable: impl FnMut(&Path, &dyn std::fmt::Display)) -> io::Result<Vec<Record>> {
+    /// Returns all usable records; calls `unusable` for each other one, with its reason.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed.
+    pub fn load(&self, mut unusable: impl FnMut(&Path, &dyn std::fmt::Display)) -> io::Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let path = entry?.path();

@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
     /// It was taken with this content, and these scopes are closed because of it.
     Taken(String, BTreeSet<Scope>),
     /// It cannot be read; its previous definitions stay in force.
@@ -29,7 +29,7 @@ pub(crate) enum Change {
 
 /// Queues changes for the writing thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub struct Writer {
     shared: Arc<Shared>,
 }
 
@@ -57,7 +57,7 @@ impl Writer {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub(crate) fn start(store: Store, options: Options, history: Option<Recorder>) -> io::Result<Self> {
+    pub fn start(store: Store, options: Options, history: Option<Recorder>) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Arc::clone(&shared);
         let work = move || Work { store, options, history, failed: BTreeMap::new() }.run(&queue);
@@ -66,7 +66,7 @@ impl Writer {
     }
 
     /// Queues changes that were taken together, by their paths below the directory.
-    pub(crate) fn enqueue(&self, changes: impl IntoIterator<Item = (String, Change)>) {
+    pub fn enqueue(&self, changes: impl IntoIterator<Item = (String, Change)>) {
         let mut queue = self.shared.lock();
         for (path, change) in changes {
             let changes = queue.changes.entry(path).or_default();

@@ -11,7 +11,7 @@ const RESERVED: &str = "tortie-unreadable";
 
 /// Endpoints that an unreadable object may have been meant to protect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// All endpoints.
     All,
     /// Endpoints of a namespace.
@@ -22,7 +22,8 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// Returns the scope of an object of which only the id is known.
-    pub(crate) fn of(id: &ObjectId) -> Self {
+    #[must_use]
+    pub fn of(id: &ObjectId) -> Self {
         match id.kind {
             Kind::NetworkPolicy
             | Kind::KubernetesNetworkPolicy
@@ -47,7 +48,8 @@ impl Scope {
 
     /// Returns the scope of a document without a usable id, by its subject in messages: kind,
     /// namespace and name as far as they are known.
-    pub(crate) fn of_nameless(subject: &str) -> Self {
+    #[must_use]
+    pub fn of_nameless(subject: &str) -> Self {
         let mut parts = subject.splitn(3, '/');
         match (parts.next(), parts.next(), parts.next()) {
             (Some("NetworkPolicy" | "NetworkSet" | "Pod" | "Service" | "ServiceAccount"), Some(namespace), Some(_)) => {
@@ -59,14 +61,16 @@ impl Scope {
 
     /// Returns the scope of a namespace. The name becomes part of a selector, so an invalid name
     /// yields all endpoints.
-    pub(crate) fn of_namespace(name: &str) -> Self {
+    #[must_use]
+    pub fn of_namespace(name: &str) -> Self {
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !name.is_empty() && name.bytes().all(is_name) { Self::Namespace(name.into()) } else { Self::All }
     }
 
     /// Returns the id under which the register holds the scope. No object with this id can be
     /// written. It sorts first.
-    pub(crate) fn object(&self) -> ObjectId {
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
         let namespace = match self {
             Self::Namespace(namespace) => Arc::clone(namespace),
             Self::All | Self::Nobody => "".into(),
@@ -76,7 +80,8 @@ impl Scope {
 
     /// Returns a policy that denies both directions before any other policy can allow. Failsafe
     /// ports of host endpoints come before all policies, so they stay open.
-    pub(crate) fn denial(&self) -> Contributions {
+    #[must_use]
+    pub fn denial(&self) -> Contributions {
         let (name, namespace) = match self {
             Self::All => (RESERVED.to_owned(), ""),
             Self::Namespace(namespace) => (format!("{RESERVED}.{namespace}"), &**namespace),
@@ -96,7 +101,8 @@ impl Scope {
 
 /// Returns the scopes that were closed before and are still justified. No open endpoint becomes
 /// closed.
-pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSet<Scope> {
+#[must_use]
+pub fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSet<Scope> {
     let all = |scopes: &BTreeSet<Scope>| scopes.contains(&Scope::All);
     now.iter()
         .filter(|scope| all(before) || before.contains(*scope))
@@ -109,7 +115,8 @@ pub(crate) fn narrow(before: &BTreeSet<Scope>, now: &BTreeSet<Scope>) -> BTreeSe
 /// Returns the indices of the earlier definitions that may still exist beside the current, partly
 /// unreadable ones. They are as many as are missing, taken from the end of those that differ from
 /// all current ones.
-pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
+#[must_use]
+pub fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
     let usable = |outcomes: &[&Outcome]| outcomes.iter().filter(|outcome| !is_unknown(outcome)).count();
     let number = usable(earlier).saturating_sub(usable(now));
     let differs = |outcome: &&Outcome| !is_unknown(outcome) && !now.contains(outcome);
@@ -120,6 +127,7 @@ pub(crate) fn missing(earlier: &[&Outcome], now: &[&Outcome]) -> Vec<usize> {
 }
 
 /// Reports whether the endpoints that a policy selects are unknown.
-pub(crate) fn is_unknown(outcome: &Outcome) -> bool {
+#[must_use]
+pub fn is_unknown(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Invalid { substitute: None })
 }

@@ -59,13 +59,20 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Returns the origin of an etcd cluster. The set of its members matters, their order does not.
-    #[cfg(feature = "etcd")]
+    /// Returns the origin of an etcd cluster, by the addresses of its members and the prefix of its
+    /// keys, such as `/calico`. The set of the members matters, their order does not.
+    ///
+    /// ```
+    /// use tortie_revisions::history::Origin;
+    ///
+    /// let members = ["10.0.0.2:2379".to_owned(), "10.0.0.1:2379".to_owned()];
+    /// assert_eq!(Origin::etcd(&members, "").to_string(), "etcd://10.0.0.1:2379,10.0.0.2:2379");
+    /// ```
     #[must_use]
-    pub fn etcd(config: &crate::store::etcd::EtcdConfig) -> Self {
-        let members: BTreeSet<&str> = config.endpoints.iter().map(String::as_str).collect();
+    pub fn etcd(members: &[String], key_prefix: &str) -> Self {
+        let members: BTreeSet<&str> = members.iter().map(String::as_str).collect();
         let members: Vec<&str> = members.into_iter().collect();
-        Self::Etcd(format!("etcd://{}{}", members.join(","), config.key_prefix))
+        Self::Etcd(format!("etcd://{}{key_prefix}", members.join(",")))
     }
 
     /// Returns the stored form: existing parts of a directory path are resolved, without links and
@@ -94,7 +101,7 @@ impl fmt::Display for Origin {
 /// an agent keeps them.
 ///
 /// ```no_run
-/// use tortie_datastore::history::History;
+/// use tortie_revisions::history::History;
 ///
 /// let history = History::find("/var/lib/tortie".as_ref(), None)?;
 /// let first = history.entries()?.first().map_or(1, |entry| entry.number);
@@ -224,7 +231,6 @@ impl History {
     }
 
     /// Returns the path of a file beside the history.
-    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -258,7 +264,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Writer of a history.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     history: History,
     /// Maximum number of states.
     keep: usize,
@@ -285,7 +291,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If it cannot be created or read, or if other users may write into it.
-    pub(crate) fn open(state: &Path, origin: Origin, node: &str, keep: usize) -> io::Result<Self> {
+    pub fn open(state: &Path, origin: Origin, node: &str, keep: usize) -> io::Result<Self> {
         let origin = origin.resolved()?;
         let all = state.join("history");
         let (kind, place) = match &origin {
@@ -314,19 +320,17 @@ impl Recorder {
         Ok(recorder)
     }
 
-    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn history(&self) -> &History {
         &self.history
     }
 
     /// Returns the number of the newest state; 0 if there is none yet.
-    #[cfg(any(feature = "etcd", feature = "kubernetes"))]
     pub(super) fn newest(&self) -> u64 {
         self.newest.borrow().as_ref().map_or(0, |entry| entry.number)
     }
 
     /// Reports whether there is no state yet.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.newest.borrow().is_none()
     }
 
@@ -334,7 +338,7 @@ impl Recorder {
     ///
     /// # Errors
     /// If it cannot be kept.
-    pub(crate) fn begin(&self) -> io::Result<()> {
+    pub fn begin(&self) -> io::Result<()> {
         self.add(Vec::new())
     }
 

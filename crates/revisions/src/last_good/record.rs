@@ -26,9 +26,9 @@ pub struct Record {
     pub kept: Vec<String>,
     /// Definitions of policies that the file had before and may still have, with those needed to
     /// determine them again.
-    pub(crate) hidden: Vec<String>,
+    pub hidden: Vec<String>,
     /// Scopes that were closed because of the file.
-    pub(crate) closed: BTreeSet<Scope>,
+    pub closed: BTreeSet<Scope>,
 }
 
 /// Reason why a record cannot be used.
@@ -95,13 +95,9 @@ impl Record {
         seal(MAGIC, body)
     }
 
-    pub(crate) fn closed(&self) -> &BTreeSet<Scope> {
-        &self.closed
-    }
-
     /// Returns the record after its file has been taken with another content.
     #[must_use]
-    pub(crate) fn then(self, text: String, closed: BTreeSet<Scope>, options: &Options) -> Self {
+    pub fn then(self, text: String, closed: BTreeSet<Scope>, options: &Options) -> Self {
         let format = Format::of(Path::new(&self.path));
         let new = Documents::read(&text, format, options);
         let (mut kept, mut hidden) = (Vec::new(), Vec::new());
