@@ -1,5 +1,6 @@
 //! The graph: owns the nodes and passes the output of each to the next.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tortie_labelindex::{MatchIndex, SetChange, SetDefinition};
@@ -297,6 +298,7 @@ impl Graph {
     }
 
     fn on_network_set(&mut self, name: NetworkSetName, value: Option<&NetworkSet>) {
+        self.scanner.domains.on_network_set(&name, value, &self.profiles);
         let item = ItemId::Other(Box::new(OtherItem::NetworkSet(name)));
         match value {
             Some(v) => {
@@ -312,6 +314,7 @@ impl Graph {
         let existed = self.profiles.on_labels(name, labels);
         self.members.items.set_parent(name, labels);
         self.matches.set_parent(name, labels);
+        self.scanner.domains.on_profile(name, labels);
         self.profile_decoder.on_profile(name, labels, existed);
     }
 
@@ -360,10 +363,11 @@ impl Graph {
     fn flush_rules(&mut self) {
         let mut policies = PoliciesOut::default();
         self.policies.flush(&mut self.matches, (&mut self.scanner, &mut self.bound), &mut policies);
+        let changed_domains = self.policies.flush_domains((&mut self.scanner, &mut self.bound), &mut policies);
         let mut profiles = ProfilesOut::default();
         self.profiles.flush((&mut self.scanner, &mut self.bound), &mut profiles);
         self.flush_bound(&mut policies, &mut profiles);
-        self.flush_sets();
+        self.flush_sets(changed_domains);
 
         self.reordered |= policies.reordered;
         self.computed.on_matches_changed(&policies.changed_endpoints);
@@ -399,14 +403,17 @@ impl Graph {
         }
     }
 
-    fn flush_sets(&mut self) {
+    /// Updates the IP sets; `domains` are sets of domains of network sets that may have changed.
+    fn flush_sets(&mut self, mut domains: BTreeSet<IpSetId>) {
         let mut sets = ScannerOut::default();
         self.scanner.flush(&mut sets);
         for (id, source) in sets.deactivated {
             match source {
                 SetSource::Selected(definition) => self.members.remove_set(&id, &definition),
                 SetSource::Service(service) => self.services.remove_set(id, &service),
-                SetSource::Domains(_) => self.sequencer.ip_sets.push(SetChange::Remove(id)),
+                SetSource::Domains(_) | SetSource::SelectedDomains => {
+                    self.sequencer.ip_sets.push(SetChange::Remove(id));
+                }
             }
         }
         for (id, source) in sets.activated {
@@ -414,7 +421,12 @@ impl Graph {
                 SetSource::Selected(definition) => self.members.add_set(&id, definition),
                 SetSource::Service(service) => self.services.add_set(id, &service),
                 SetSource::Domains(patterns) => self.sequencer.ip_sets.push(domain_set(id, patterns)),
+                SetSource::SelectedDomains => drop(domains.insert(id)),
             }
+        }
+        for id in domains.into_iter().filter(|id| self.scanner.has_reported(id)) {
+            let patterns = self.scanner.domains.patterns(&id);
+            self.sequencer.ip_sets.push(domain_set(id, patterns));
         }
         self.members.flush(&mut self.sequencer.ip_sets);
         if self.has_mesh {

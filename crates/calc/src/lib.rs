@@ -58,6 +58,7 @@ mod computed;
 mod config;
 mod config_batcher;
 mod contests;
+mod domain_sets;
 mod encapsulation;
 mod graph;
 mod hosts;

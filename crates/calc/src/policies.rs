@@ -3,16 +3,18 @@
 //! A policy that matches nothing here costs a table entry and a selector in the match index; its
 //! rules are compiled only once it becomes active.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use rustc_hash::FxHashSet;
 use tortie_labelindex::MatchIndex;
-use tortie_model::{Key, NamespacedName, Policy, PolicyId, TierName, desired};
+use tortie_model::{IpSetId, Key, NamespacedName, Policy, PolicyId, TierName, desired};
 
+use crate::domain_sets::DomainChanges;
 use crate::local::EndpointId;
 use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
-use crate::scanner::{RuleScanner, count_sets};
+use crate::scanner::{RuleScanner, count_sets, selectors_of_domains};
 use crate::slot_table::{IdHash, Identified, Slot, SlotTable};
 
 /// A policy's place in the table.
@@ -77,6 +79,8 @@ struct Active {
     compiled: Arc<desired::Policy>,
     /// Number of references to IP sets in the policy's own rules.
     sets: u64,
+    /// Sets of the selectors of its rules for which the domains of network sets count.
+    domains: Box<[IpSetId]>,
 }
 
 impl Identified for PolicyEntry {
@@ -185,6 +189,11 @@ impl Policies {
             self.matched.insert(slot);
             self.dirty.push(slot);
         }
+        if scanner.domains.take_begun() {
+            self.dirty.extend(&self.matched);
+            let others = self.table.iter().filter(|entry| entry.active.is_some());
+            self.dirty.extend(others.filter_map(|entry| self.table.find(&entry.id).ok()));
+        }
         self.dirty.sort_unstable();
         self.dirty.dedup();
         let explained = tracing::enabled!(tracing::Level::DEBUG).then_some(&*matches);
@@ -195,9 +204,24 @@ impl Policies {
             tracing::debug!(policy = %id, why = "it was deleted", "policy is inactive");
             bound.on_rules(RuleOwner::Policy(slot), active.sets, 0);
             release(scanner, &active.compiled);
+            scanner.domains.watch(slot, &active.domains, std::iter::empty());
             out.inactive.push(id);
         }
         self.table.give_back(self.retired.drain(..));
+    }
+
+    /// Joins the domains of network sets, and compiles the policies again whose selectors have their
+    /// first domains or no more. Returns the other sets of domains that have changed.
+    pub(crate) fn flush_domains(
+        &mut self,
+        (scanner, bound): (&mut RuleScanner, &mut MemberBound),
+        out: &mut PoliciesOut,
+    ) -> BTreeSet<IpSetId> {
+        let DomainChanges { users, sets } = scanner.domains.flush();
+        for slot in users {
+            self.refresh(slot, None, (scanner, bound), out);
+        }
+        sets
     }
 
     /// Updates a policy; `explained` is the match index if the log names the endpoint for which a
@@ -213,9 +237,13 @@ impl Policies {
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was = entry.active.take();
         if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
+            let watched = was.as_ref().map_or(&[][..], |was| &was.domains);
+            let selectors = selectors_of_domains(&entry.policy.outbound).filter(|_| !entry.policy.untracked);
+            let domains = scanner.domains.watch(slot, watched, selectors);
             let compiled = Arc::new(compile(&entry.policy, scanner));
             out.active.push((entry.id.clone(), Arc::clone(&compiled)));
-            entry.active = Some(Active { sets: count_sets([&compiled.inbound, &compiled.outbound]), compiled });
+            let sets = count_sets([&compiled.inbound, &compiled.outbound]);
+            entry.active = Some(Active { sets, compiled, domains });
             if was.is_some() {
                 tracing::debug!(policy = %entry.id, "active policy has another value");
                 out.revalued.push(slot);
@@ -230,7 +258,8 @@ impl Policies {
                 tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, endpoint, "policy is active");
                 self.active += 1;
             }
-        } else if was.is_some() {
+        } else if let Some(was) = &was {
+            scanner.domains.watch(slot, &was.domains, std::iter::empty());
             tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why = "it selects no endpoint of this node", "policy is inactive");
             out.inactive.push(entry.id.clone());
             self.active -= 1;
@@ -345,7 +374,11 @@ fn compile(policy: &Arc<Policy>, scanner: &mut RuleScanner) -> desired::Policy {
         source: Arc::clone(policy),
         selector: policy.selector.canonical().into(),
         inbound: scanner.acquire(&policy.inbound),
-        outbound: scanner.acquire(&policy.outbound),
+        outbound: if policy.untracked {
+            scanner.acquire(&policy.outbound)
+        } else {
+            scanner.acquire_egress(&policy.outbound)
+        },
     }
 }
 

@@ -14,6 +14,8 @@ use tortie_model::desired::{RuleSets, Rules};
 use tortie_model::{DomainPattern, IpSetId, List, NamespacedName, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
+use crate::domain_sets::DomainSets;
+
 /// Members of an IP set, by definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetSource {
@@ -23,6 +25,8 @@ pub(crate) enum SetSource {
     Service(ServiceSet),
     /// Domain names that these match.
     Domains(Arc<[DomainPattern]>),
+    /// Domain names that those of selected network sets match.
+    SelectedDomains,
 }
 
 /// A set of a service's endpoints.
@@ -48,6 +52,7 @@ enum Spelling {
     NamedPort(Option<SelectorSpelling>, NamedPort),
     Service(ServiceSet),
     Domains(List<DomainPattern>),
+    SelectedDomains(SelectorSpelling),
 }
 
 /// A positive and a negated selector of one side of a rule, or either alone. With a positive
@@ -102,6 +107,7 @@ pub(crate) struct RuleScanner {
     /// Sets that are new or have lost their last reference since the last flush.
     touched: Vec<IpSetId>,
     http_by_proxy: bool,
+    pub(crate) domains: DomainSets,
 }
 
 impl RuleScanner {
@@ -110,9 +116,21 @@ impl RuleScanner {
     }
 
     /// Joins rules with their sets, which are in use until the rules are released.
-    #[expect(clippy::expect_used, reason = "the compiler gives each rule a set for each field that needs one")]
     pub(crate) fn acquire(&mut self, rules: &Arc<[Rule]>) -> Rules {
-        let sets = compile::rule_sets(rules, &mut self.spellings, &mut self.sets, &mut self.touched);
+        let sets = compile::rule_sets(rules, None, (&mut self.spellings, &mut self.sets, &mut self.touched));
+        self.join(rules, sets)
+    }
+
+    /// As [`RuleScanner::acquire`], for the rules of a policy for traffic from endpoints: the
+    /// domains of network sets count as well.
+    pub(crate) fn acquire_egress(&mut self, rules: &Arc<[Rule]>) -> Rules {
+        let domains = Some(&self.domains);
+        let sets = compile::rule_sets(rules, domains, (&mut self.spellings, &mut self.sets, &mut self.touched));
+        self.join(rules, sets)
+    }
+
+    #[expect(clippy::expect_used, reason = "the compiler gives each rule a set for each field that needs one")]
+    fn join(&mut self, rules: &Arc<[Rule]>, sets: Vec<RuleSets>) -> Rules {
         let sets = self.use_list(sets);
         let rules = Rules::new(Arc::clone(rules), sets).expect("rules were compiled with all their sets");
         rules.with_http_by_proxy(self.http_by_proxy)
@@ -142,7 +160,7 @@ impl RuleScanner {
         let sets = sets.filter(|set| known.insert(std::ptr::from_ref(*set)));
         let selector = |set: &UsedSet| match &set.source {
             SetSource::Selected(definition) => Some(definition.selector.clone()),
-            SetSource::Service(_) | SetSource::Domains(_) => None,
+            SetSource::Service(_) | SetSource::Domains(_) | SetSource::SelectedDomains => None,
         };
         sets.filter_map(selector).collect()
     }
@@ -195,19 +213,33 @@ impl RuleScanner {
         }
     }
 
+    /// Reports whether a set is in the dataplane, or will be with the last flush.
+    pub(crate) fn has_reported(&self, id: &IpSetId) -> bool {
+        self.sets.get(id).is_some_and(|set| set.reported)
+    }
+
     /// Returns the number of distinct sets in use.
     pub(crate) fn len(&self) -> usize {
         self.sets.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lists.is_empty() && self.spellings.is_empty() && self.sets.is_empty() && self.touched.is_empty()
+        self.lists.is_empty()
+            && self.spellings.is_empty()
+            && self.sets.is_empty()
+            && self.touched.is_empty()
+            && self.domains.is_empty()
     }
 }
 
 /// Returns the number of references of rules to sets.
 pub(crate) fn count_sets(rules: [&Rules; 2]) -> u64 {
     rules.into_iter().flat_map(|rules| rules.sets().iter()).map(|sets| sets.iter().count() as u64).sum()
+}
+
+/// Returns the destination selectors of egress rules for which the domains of network sets count.
+pub(crate) fn selectors_of_domains(rules: &[Rule]) -> impl Iterator<Item = Selector> {
+    rules.iter().filter_map(compile::selector_of_domains).map(|spelling| spelling.resolve())
 }
 
 /// Returns a list with one rule, which denies everything.

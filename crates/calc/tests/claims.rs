@@ -149,7 +149,7 @@ impl Dataplane {
     fn apply(&mut self, updates: Vec<DesiredUpdate>) {
         let addresses = |members: &Members| match members {
             Members::Nets(nets) => nets.iter().map(|net| net.address()).collect::<Vec<_>>(),
-            Members::IpPorts(_) => panic!("ports"),
+            Members::IpPorts(_) | Members::Domains(_) => panic!("another kind"),
         };
         for update in updates {
             match update {

@@ -243,7 +243,7 @@ impl World<'_> {
             source: Arc::clone(source),
             selector: policy.selector.canonical().into(),
             inbound: self.compile(&source.inbound),
-            outbound: self.compile(&source.outbound),
+            outbound: self.compile_egress(source),
         };
         self.expected.policies.insert(id.clone(), compiled.into());
     }
@@ -302,6 +302,45 @@ impl World<'_> {
             })
             .collect();
         Rules::new(Arc::clone(rules), sets.into()).unwrap()
+    }
+
+    /// As `compile`, with the domains of the network sets that rules which allow select.
+    fn compile_egress(&mut self, policy: &Policy) -> Rules {
+        let compiled = self.compile(&policy.outbound);
+        if policy.untracked {
+            return compiled;
+        }
+        let mut all: Vec<RuleSets> = compiled.sets().to_vec();
+        for (rule, sets) in policy.outbound.iter().zip(&mut all) {
+            if rule.action != RuleAction::Allow || sets.dst.is_empty() {
+                continue;
+            }
+            let Some(selector) = &rule.destination.selector else { continue };
+            let text = match &rule.destination.extras.not_selector {
+                Some(negated) => format!("({}) && (!({}))", selector.text(), negated.text()),
+                None => selector.text().to_owned(),
+            };
+            let selector = Selector::parse(&text).unwrap();
+            let domains = self.domains_of_network_sets(&selector);
+            if !domains.is_empty() {
+                let id = IpSetId::new(unique_id("d", selector.id().as_str()));
+                self.expected.ip_sets.insert(id.clone(), (IpSetType::Domains, MemberSet::Domains(domains)));
+                sets.dst_domains.push(id);
+            }
+        }
+        Rules::new(Arc::clone(&policy.outbound), all.into()).unwrap()
+    }
+
+    fn domains_of_network_sets(&self, selector: &Selector) -> BTreeSet<DomainPattern> {
+        let mut domains = BTreeSet::new();
+        for value in self.datastore.values() {
+            if let Update::NetworkSet(_, Some(set)) = value
+                && selector.matches(&self.effective_labels(&set.labels, &set.profiles))
+            {
+                domains.extend(set.domains.iter().cloned());
+            }
+        }
+        domains
     }
 
     /// Returns the IP sets of a side: matched, named ports, not matched, not named ports.

@@ -14,9 +14,9 @@ mod classes;
 mod defects;
 #[path = "policy_semantics/difference.rs"]
 mod difference;
-#[path = "policy_semantics/evaluate.rs"]
+#[path = "policy_semantics/domains.rs"]
 mod domains;
-
+#[path = "policy_semantics/evaluate.rs"]
 mod evaluate;
 #[path = "policy_semantics/histories.rs"]
 mod histories;

@@ -6,23 +6,26 @@ use ahash::AHashMap;
 use smallvec::smallvec;
 use tortie_labelindex::{NamedPort, SetDefinition};
 use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
-use tortie_model::{DomainPattern, EntityMatch, IpSetId, PortSpec, Protocol, Rule};
+use tortie_model::{DomainPattern, EntityMatch, IpSetId, PortSpec, Protocol, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
+
+use crate::domain_sets::{self, DomainSets};
 
 use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, WrittenSelector};
 
 /// Returns the sets of each rule.
 pub(super) fn rule_sets(
     rules: &[Rule],
-    spellings: &mut AHashMap<Spelling, IpSetId>,
-    sets: &mut AHashMap<IpSetId, UsedSet>,
-    touched: &mut Vec<IpSetId>,
+    domains: Option<&DomainSets>,
+    (spellings, sets, touched): (&mut AHashMap<Spelling, IpSetId>, &mut AHashMap<IpSetId, UsedSet>, &mut Vec<IpSetId>),
 ) -> Vec<RuleSets> {
-    let mut compiler = Compiler { spellings, sets, touched };
+    let mut compiler = Compiler { domains, spellings, sets, touched };
     rules.iter().map(|rule| compiler.rule(rule)).collect()
 }
 
 struct Compiler<'a> {
+    /// Domains of network sets, if they count.
+    domains: Option<&'a DomainSets>,
     spellings: &'a mut AHashMap<Spelling, IpSetId>,
     sets: &'a mut AHashMap<IpSetId, UsedSet>,
     touched: &'a mut Vec<IpSetId>,
@@ -61,6 +64,12 @@ impl Compiler<'_> {
         let domains = &rule.destination.extras.domains;
         if !domains.is_empty() {
             sets.dst_domains.push(self.set(Spelling::Domains(domains.clone()), &mut None));
+        }
+        if let Some(domains) = self.domains.filter(|domains| domains.has_lists())
+            && let Some(selector) = selector_of_domains(rule)
+            && domains.is_active(&selector.resolve())
+        {
+            sets.dst_domains.push(self.set(Spelling::SelectedDomains(selector), &mut None));
         }
         sets
     }
@@ -146,7 +155,20 @@ fn resolve(spelling: &Spelling, resolved: &mut Option<Selector>) -> (IpSetId, Se
         }
         Spelling::Service(set) => (set.id(), SetSource::Service(set.clone())),
         Spelling::Domains(patterns) => (domain_set_id(patterns), SetSource::Domains(patterns[..].into())),
+        Spelling::SelectedDomains(selector) => (domain_sets::set_id(&selector.resolve()), SetSource::SelectedDomains),
     }
+}
+
+/// Returns the destination selector of an egress rule, if the domains of network sets count: the
+/// rule allows, and not only named ports, which network sets do not have.
+pub(super) fn selector_of_domains(rule: &Rule) -> Option<SelectorSpelling> {
+    let side = &rule.destination;
+    let is_named_only = !side.ports.is_empty() && side.numeric_ports().next().is_none();
+    if rule.action != RuleAction::Allow || is_named_only {
+        return None;
+    }
+    let written = |selector: &Option<Selector>| selector.clone().map(WrittenSelector);
+    Some(SelectorSpelling { selected: written(&side.selector)?, and_not: written(&side.extras.not_selector) })
 }
 
 /// Returns the id of the set of these patterns.
@@ -156,7 +178,7 @@ fn domain_set_id(patterns: &[DomainPattern]) -> IpSetId {
 }
 
 impl SelectorSpelling {
-    fn resolve(&self) -> Selector {
+    pub(super) fn resolve(&self) -> Selector {
         match &self.and_not {
             None => self.selected.0.clone(),
             Some(WrittenSelector(excepted)) => self.selected.0.and_not(excepted),

@@ -116,13 +116,14 @@ fn host_endpoint() -> impl Strategy<Value = Update> {
 
 fn network_set() -> impl Strategy<Value = Update> {
     let nets = ["0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/30", "10.0.0.1/32", "::/0", "fd00::/64", "128.0.0.0/1"];
-    let value = (labels(), profiles(), cidrs(&nets, 4));
+    let domains = subsequence(vec!["*.a.io", "a.io", "c.io"], 0..=2);
+    let value = (labels(), profiles(), cidrs(&nets, 4), domains);
     (0..3, prop::option::weighted(0.8, value)).prop_map(|(n, value)| {
-        let set = value.map(|(labels, profiles, nets)| NetworkSet {
+        let set = value.map(|(labels, profiles, nets, domains)| NetworkSet {
             labels,
             profiles,
             nets: nets.into(),
-            ..NetworkSet::default()
+            domains: domains.into_iter().map(|name| name.parse().unwrap()).collect(),
         });
         Update::NetworkSet(format!("set{n}").as_str().into(), valid(set))
     })

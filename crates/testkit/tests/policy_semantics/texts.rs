@@ -99,6 +99,7 @@ fn fill_sets(table: &mut Table, state: &DesiredState, family: Family, set_names:
         let (set_type, members): (_, Vec<Member>) = match members {
             Members::Nets(nets) => (SetType::HashNet, nets.iter().copied().map(Member::from).collect()),
             Members::IpPorts(ports) => (SetType::HashIpPort, ports.iter().copied().map(Member::from).collect()),
+            Members::Domains(_) => continue,
         };
         let members = members.into_iter().filter(|member| member.family() == Some(family));
         table.replace_set(id, ip_set_name(family, id).unwrap(), set_type, members).unwrap();

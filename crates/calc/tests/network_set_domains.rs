@@ -1,0 +1,141 @@
+//! Domains of network sets in egress rules that allow.
+#![allow(clippy::unwrap_used, reason = "a test fails if it panics")]
+
+use std::collections::BTreeSet;
+
+use tortie_calc::{Graph, GraphConfig};
+use tortie_model::desired::{DesiredUpdate, IpSetType, is_domain_set};
+use tortie_model::{
+    Hostname, Labels, NetworkSet, Policy, PolicyId, PolicyKind, Rule, RuleAction, SyncStatus, Update, Valid,
+    WorkloadEndpoint, WorkloadEndpointKey,
+};
+use tortie_testkit::mock::MockDataplane;
+
+struct Node {
+    graph: Graph,
+    dataplane: MockDataplane,
+}
+
+impl Node {
+    fn new() -> Self {
+        let mut graph = Graph::new(&GraphConfig::new(Hostname::new("here")));
+        graph.on_status(SyncStatus::InSync);
+        let mut node = Self { graph, dataplane: MockDataplane::default() };
+        let endpoint = WorkloadEndpoint { iface: Some("cali1".parse().unwrap()), ..WorkloadEndpoint::default() };
+        let key = WorkloadEndpointKey::new("here", "k8s", "shop/web", "eth0");
+        node.apply([Update::WorkloadEndpoint(key, Some(Valid::new(endpoint).unwrap()))]);
+        node
+    }
+
+    /// Applies updates; returns the messages about policies and sets of domains.
+    fn apply(&mut self, updates: impl IntoIterator<Item = Update>) -> Vec<String> {
+        updates.into_iter().for_each(|update| self.graph.on_update(update));
+        let changes = self.graph.take_changes();
+        let concerns = |change: &&DesiredUpdate| match change {
+            DesiredUpdate::Policy(..) | DesiredUpdate::PolicyRemove(_) => true,
+            DesiredUpdate::IpSet(set) => is_domain_set(&set.id),
+            DesiredUpdate::IpSetRemove(id) => is_domain_set(id),
+            _ => false,
+        };
+        let word = |change: &DesiredUpdate| match change {
+            DesiredUpdate::IpSet(set) => format!("set of {}", set.members.len()),
+            DesiredUpdate::IpSetRemove(_) => "no set".to_owned(),
+            other => other.to_string(),
+        };
+        let words = changes.iter().filter(concerns).map(word).collect();
+        self.dataplane.apply_batch(changes);
+        words
+    }
+
+    /// Returns the domains of all sets, and the number of sets of domains in the policy's rules.
+    fn domains(&self) -> (Vec<BTreeSet<String>>, usize) {
+        let sets = self.dataplane.ip_sets.values().filter(|(set_type, _)| *set_type == IpSetType::Domains);
+        let rules = self.dataplane.policies.values().flat_map(|policy| policy.outbound.iter());
+        (sets.map(|(_, members)| members.texts()).collect(), rules.map(|rule| rule.sets.dst_domains.len()).sum())
+    }
+}
+
+fn set<T: AsRef<str>>(name: &str, label: &str, domains: &[T]) -> Update {
+    let set = NetworkSet {
+        nets: ["192.0.2.0/24".parse().unwrap()].into(),
+        labels: Labels::from_pairs([("role", label)]).unwrap(),
+        domains: domains
+            .iter()
+            .map(|name| name.as_ref().parse().unwrap())
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        ..NetworkSet::default()
+    };
+    Update::NetworkSet(name.into(), Some(Valid::new(set).unwrap()))
+}
+
+fn policy(action: RuleAction) -> Update {
+    let mut rule = Rule::new(action);
+    rule.destination.selector = Some("role == 'a'".parse().unwrap());
+    let policy = Policy { inbound: [rule.clone()].into(), outbound: [rule].into(), ..Policy::default() };
+    policy_update(Some(policy))
+}
+
+fn policy_update(policy: Option<Policy>) -> Update {
+    let id = PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", "p");
+    Update::Policy(id, policy.map(|policy| Valid::new(policy).unwrap()))
+}
+
+const POLICY: &str = "policy GlobalNetworkPolicy/p";
+
+#[test]
+fn a_policy_is_sent_again_when_its_selector_gets_or_loses_domains() {
+    let mut node = Node::new();
+    assert_eq!(node.apply([policy(RuleAction::Allow), set("s", "a", &[""; 0])]), [POLICY]);
+    assert_eq!(node.domains(), (vec![], 0));
+    assert_eq!(node.apply([set("s", "a", &["a.io"])]), ["set of 1", POLICY]);
+    // Only the set changes while it has domains.
+    assert_eq!(node.apply([set("s", "a", &["a.io", "b.io"])]), ["set of 2"]);
+    assert_eq!(node.apply([set("t", "a", &["b.io", "c.io"])]), ["set of 3"]);
+    let all = ["a.io", "b.io", "c.io"].map(str::to_owned).into();
+    assert_eq!(node.domains(), (vec![all], 1));
+    // Another network set, or the same value, changes nothing.
+    assert_eq!(node.apply([set("u", "b", &["d.io"]), set("t", "a", &["b.io", "c.io"])]), [""; 0]);
+    assert_eq!(node.apply([set("s", "b", &["a.io"])]), ["set of 2"]);
+    assert_eq!(node.apply([set("t", "a", &[""; 0])]), [POLICY, "no set"]);
+    assert_eq!(node.domains(), (vec![], 0));
+}
+
+#[test]
+fn domains_count_only_in_egress_rules_that_allow() {
+    let mut node = Node::new();
+    node.apply([set("s", "a", &["a.io"])]);
+    for action in [RuleAction::Deny, RuleAction::NextTier, RuleAction::Log, RuleAction::Unspecified] {
+        assert_eq!(node.apply([policy(action)]), [POLICY], "{action:?}");
+    }
+    assert_eq!(node.apply([policy(RuleAction::Allow)]), ["set of 1", POLICY]);
+    let of = |direction: fn(&tortie_model::desired::Policy) -> &tortie_model::desired::Rules| {
+        let policy = node.dataplane.policies.values().next().unwrap();
+        direction(policy).iter().map(|rule| rule.sets.dst_domains.len()).sum::<usize>()
+    };
+    assert_eq!((of(|policy| &policy.inbound), of(|policy| &policy.outbound)), (0, 1));
+}
+
+#[test]
+fn one_network_set_may_have_many_domains_but_a_join_is_bounded() {
+    let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}.io")).collect::<Vec<_>>();
+    let mut node = Node::new();
+    node.apply([policy(RuleAction::Allow), set("s", "a", &many("x", 50_000))]);
+    assert_eq!(node.domains().0[0].len(), 50_000);
+    // Together they are too many: the rule keeps its networks alone.
+    assert_eq!(node.apply([set("t", "a", &["b.io"])]), [POLICY, "no set"]);
+    assert_eq!(node.apply([set("s", "a", &many("x", 16_383))]), ["set of 16384", POLICY]);
+}
+
+#[test]
+fn nothing_remains() {
+    let mut node = Node::new();
+    node.apply([set("s", "a", &["a.io"]), policy(RuleAction::Allow)]);
+    assert_eq!(node.domains().1, 1);
+    let key = WorkloadEndpointKey::new("here", "k8s", "shop/web", "eth0");
+    node.apply([Update::NetworkSet("s".into(), None), policy_update(None), Update::WorkloadEndpoint(key, None)]);
+    assert_eq!(node.domains(), (vec![], 0));
+    node.apply([]);
+    assert!(node.graph.is_empty());
+}
