@@ -8,29 +8,36 @@ use smallvec::SmallVec;
 use tortie_model::Family;
 
 use crate::addresses::Addresses;
-use crate::bits::Bits;
 use crate::clause::AddressCondition;
+use crate::clause_set::{ClauseSet, Clauses, Shape};
 use crate::each::ByFamily;
 use crate::ids::{AtomId, BucketId, ClassId, Interned, Row};
 use crate::inhabited::Inhabited;
 
 /// The clauses that ask for an atom.
 #[derive(Clone, Debug, Default)]
-struct Clauses {
+struct Asking {
     requiring: SmallVec<[u32; 2]>,
     excluding: SmallVec<[u32; 1]>,
+}
+
+/// Conditions of a clause on an address, without the atoms that it excludes.
+#[derive(Clone, Copy, Debug)]
+struct Condition {
+    /// Number of atoms that it requires.
+    required: usize,
+    families: [bool; 2],
 }
 
 /// The rows of one end.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    atoms: AHashMap<AtomId, Clauses>,
-    /// Number of atoms that each clause requires.
-    required: Vec<usize>,
+    atoms: AHashMap<AtomId, Asking>,
+    /// One for each clause.
+    by_clause: Vec<Condition>,
     /// The clauses of each family that require no atom.
-    unconditional: ByFamily<Bits>,
-    /// All clauses of each family.
-    of_family: ByFamily<Bits>,
+    unconditional: ByFamily<ClauseSet>,
+    shape: Shape,
     /// For each row, the clauses that this end of a packet may match.
     rows: Interned<Row, u64>,
     /// The rows of addresses without any of the atoms.
@@ -41,18 +48,18 @@ pub(crate) struct Axis {
 impl Axis {
     /// Builds the axis from the condition of each clause on this end, and its families.
     pub(crate) fn new<'a>(conditions: impl ExactSizeIterator<Item = (&'a AddressCondition, [bool; 2])>) -> Self {
-        let count = conditions.len();
+        let shape = Shape::new(conditions.len());
         let mut axis = Self {
             atoms: AHashMap::new(),
-            required: vec![0; count],
-            unconditional: ByFamily { v4: Bits::new(count), v6: Bits::new(count) },
-            of_family: ByFamily { v4: Bits::new(count), v6: Bits::new(count) },
+            by_clause: Vec::with_capacity(conditions.len()),
+            unconditional: ByFamily { v4: ClauseSet::new(shape), v6: ClauseSet::new(shape) },
+            shape,
             rows: Interned::default(),
             plain: ByFamily::default(),
             by_bucket: AHashMap::new(),
         };
-        for ((number, (condition, families)), required) in (0..).zip(conditions).zip(&mut axis.required) {
-            *required = condition.all.len();
+        for (number, (condition, families)) in (0..).zip(conditions) {
+            axis.by_clause.push(Condition { required: condition.all.len(), families });
             for atom in &condition.all {
                 axis.atoms.entry(*atom).or_default().requiring.push(number);
             }
@@ -60,7 +67,6 @@ impl Axis {
                 axis.atoms.entry(*atom).or_default().excluding.push(number);
             }
             for (family, _) in Family::ALL.into_iter().zip(families).filter(|(_, applies)| *applies) {
-                axis.of_family[family].insert(number as usize);
                 if condition.all.is_empty() {
                     axis.unconditional[family].insert(number as usize);
                 }
@@ -80,32 +86,34 @@ impl Axis {
     /// Returns the clauses that addresses with these atoms satisfy at this end; `None` if no clause
     /// asks for any of the atoms.
     #[expect(clippy::indexing_slicing, reason = "clauses are numbered, and equal numbers are at least one")]
-    fn matching(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Bits> {
-        let mut held: SmallVec<[&Clauses; 8]> = SmallVec::new();
+    fn matching(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<ClauseSet> {
+        let mut held: SmallVec<[&Asking; 8]> = SmallVec::new();
         held.extend(atoms.filter_map(|atom| self.atoms.get(&atom)));
         if held.is_empty() {
             return None;
         }
-        let mut bits = self.unconditional[family].clone();
+        let mut set = self.unconditional[family].clone();
         let mut partly: SmallVec<[u32; 16]> = SmallVec::new();
-        for number in held.iter().flat_map(|clauses| &clauses.requiring) {
-            match self.required[*number as usize] {
-                1 => bits.insert(*number as usize),
-                _ => partly.push(*number),
+        for number in held.iter().flat_map(|asking| &asking.requiring) {
+            let Condition { required, families: [v4, v6] } = self.by_clause[*number as usize];
+            let applies = if family == Family::V4 { v4 } else { v6 };
+            match required {
+                1 if applies => set.insert(*number as usize),
+                _ if applies => partly.push(*number),
+                _ => {}
             }
         }
         partly.sort_unstable();
         for same in partly.chunk_by(|left, right| left == right) {
             let number = same[0] as usize;
-            if self.required[number] == same.len() {
-                bits.insert(number);
+            if self.by_clause[number].required == same.len() {
+                set.insert(number);
             }
         }
-        for number in held.iter().flat_map(|clauses| &clauses.excluding) {
-            bits.remove(*number as usize);
+        for number in held.iter().flat_map(|asking| &asking.excluding) {
+            set.remove(*number as usize);
         }
-        bits.keep(self.of_family[family].words());
-        Some(bits)
+        Some(set)
     }
 
     /// Adds a bucket. Returns its row, if that is new.
@@ -113,16 +121,17 @@ impl Axis {
         if self.by_bucket.contains_key(&bucket.id) || !bucket.own().any(|atom| self.atoms.contains_key(&atom)) {
             return None;
         }
-        let bits = self.matching(bucket.family(), bucket.all())?;
-        let (row, is_new) = self.rows.acquire(bits.words());
+        let set = self.matching(bucket.family(), bucket.all())?;
+        let (row, is_new) = self.rows.acquire(set.words());
         self.by_bucket.insert(bucket.id, row);
         is_new.then_some(row)
     }
 
-    /// Removes a bucket. Returns its row, if that is removed, too.
-    pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<Row> {
+    /// Removes a bucket. Returns its row, if that is removed, too, with the number of its words.
+    pub(crate) fn remove(&mut self, bucket: BucketId) -> Option<(Row, usize)> {
         let row = self.by_bucket.remove(&bucket)?;
-        (self.rows.release(row) && self.rows.remove_unused(row).is_some()).then_some(row)
+        let removed = self.rows.release(row).then(|| self.rows.remove_unused(row)).flatten()?;
+        Some((row, removed.len()))
     }
 
     /// Returns the row of a bucket. The iterator has the bucket and those around it.
@@ -134,7 +143,7 @@ impl Axis {
     /// Returns the row of addresses with exactly these atoms, if it exists.
     pub(crate) fn row_with(&self, family: Family, atoms: impl Iterator<Item = AtomId>) -> Option<Row> {
         match self.matching(family, atoms) {
-            Some(bits) => self.rows.find(bits.words()),
+            Some(set) => self.rows.find(set.words()),
             None => Some(self.plain(family)),
         }
     }
@@ -193,9 +202,9 @@ impl Axis {
         false
     }
 
-    /// The clauses of a row.
-    pub(crate) fn words(&self, row: Row) -> &[u64] {
-        self.rows.get(row)
+    /// The clauses of a row; none if there is no such row.
+    pub(crate) fn clauses(&self, row: Row) -> Clauses<'_> {
+        self.shape.set(self.rows.get(row))
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row> + '_ {

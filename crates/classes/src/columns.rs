@@ -2,8 +2,8 @@
 
 use ahash::AHashMap;
 
-use crate::bits::Bits;
 use crate::budget::Meter;
+use crate::clause_set::{ClauseSet, Clauses, Shape};
 use crate::ids::number_of;
 use crate::line::Intervals;
 
@@ -12,8 +12,9 @@ use crate::line::Intervals;
 pub(crate) struct Columns {
     /// Start of each stretch of one column, ascending, and its column.
     stretches: Vec<(u32, u32)>,
-    /// For each column the clauses that hold for its points.
-    bits: Vec<Bits>,
+    /// For each column, the clauses that hold for its points.
+    sets: Vec<ClauseSet>,
+    shape: Shape,
 }
 
 impl Columns {
@@ -25,7 +26,8 @@ impl Columns {
         line_end: u32,
         meter: &mut Meter,
     ) -> Self {
-        let mut current = Bits::new(conditions.len());
+        let shape = Shape::new(conditions.len());
+        let mut current = ClauseSet::new(shape);
         let mut edges: Vec<(u32, usize, bool)> = Vec::new();
         for (number, intervals) in conditions.enumerate() {
             for (start, end) in intervals.iter() {
@@ -44,8 +46,8 @@ impl Columns {
             }
         }
         edges.sort_unstable_by_key(|(at, ..)| *at);
-        let mut columns = Self { stretches: Vec::new(), bits: Vec::new() };
-        let mut known: AHashMap<Bits, u32> = AHashMap::new();
+        let mut columns = Self { stretches: Vec::new(), sets: Vec::new(), shape };
+        let mut known: AHashMap<ClauseSet, u32> = AHashMap::new();
         columns.stretch(0, &current, &mut known, meter);
         for at in edges.chunk_by(|(left, ..), (right, ..)| left == right) {
             if meter.is_over() {
@@ -64,15 +66,15 @@ impl Columns {
         columns
     }
 
-    fn stretch(&mut self, start: u32, bits: &Bits, known: &mut AHashMap<Bits, u32>, meter: &mut Meter) {
-        meter.lookup(bits.words().len());
-        let column = match known.get(bits) {
+    fn stretch(&mut self, start: u32, set: &ClauseSet, known: &mut AHashMap<ClauseSet, u32>, meter: &mut Meter) {
+        meter.lookup(set.words().len());
+        let column = match known.get(set) {
             Some(column) => *column,
             None => {
-                let column = number_of(self.bits.len());
-                meter.stored_set(bits.words().len());
-                self.bits.push(bits.clone());
-                known.insert(bits.clone(), column);
+                let column = number_of(self.sets.len());
+                meter.stored_set(set.words().len());
+                self.sets.push(set.clone());
+                known.insert(set.clone(), column);
                 column
             }
         };
@@ -99,16 +101,16 @@ impl Columns {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.bits.len()
+        self.sets.len()
     }
 
     /// The clauses of each column.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &[u64]> {
-        self.bits.iter().map(Bits::words)
+    pub(crate) fn clauses(&self) -> impl Iterator<Item = Clauses<'_>> {
+        self.sets.iter().map(ClauseSet::as_ref)
     }
 
-    /// Empty if there is no such column.
-    pub(crate) fn words_of(&self, column: usize) -> &[u64] {
-        self.bits.get(column).map_or(&[], Bits::words)
+    /// The clauses of a column; none if there is no such column.
+    pub(crate) fn clauses_of(&self, column: usize) -> Clauses<'_> {
+        self.sets.get(column).map_or(self.shape.set(&[]), ClauseSet::as_ref)
     }
 }

@@ -72,7 +72,7 @@ impl Groups {
             owners.remove_group(&owner, id);
         }
         if let Some(Ok(table)) = &group.table {
-            forget_atoms(&mut self.by_atom, table, id);
+            forget_atoms(&mut self.by_atom, table.atoms(), id);
         }
         self.ids.remove(&group.key);
         self.ledger.remove(id);
@@ -179,7 +179,7 @@ impl Groups {
         };
         let mut needed = 0;
         if let Some(Ok(table)) = group.table.replace(Err(why)) {
-            forget_atoms(&mut self.by_atom, &table, id);
+            forget_atoms(&mut self.by_atom, table.atoms(), id);
             needed = table.meter().spent();
         }
         self.ledger.refuse(id, group.key.namespace(), needed);
@@ -212,15 +212,19 @@ impl Groups {
     fn build(&mut self, id: GroupId, owners: &Owners, addresses: &Addresses) {
         let limit = self.ledger.budget().group;
         let group = self.groups.at_mut(id);
-        if let Some(Ok(before)) = group.table.take() {
-            forget_atoms(&mut self.by_atom, &before, id);
-        }
+        let atoms_before = match group.table.take() {
+            Some(Ok(before)) => before.sorted_atoms(),
+            _ => Vec::new(),
+        };
         let built = table(&group.key, owners, addresses, Meter::new(limit));
+        let atoms = built.as_ref().map_or(Vec::new(), Table::sorted_atoms);
+        let is_in = |atoms: &[AtomId], atom: &AtomId| atoms.binary_search(atom).is_ok();
+        forget_atoms(&mut self.by_atom, atoms_before.iter().copied().filter(|atom| !is_in(&atoms, atom)), id);
+        for atom in atoms.iter().filter(|atom| !is_in(&atoms_before, atom)) {
+            self.by_atom.entry(*atom).or_default().insert(id);
+        }
         match &built {
             Ok(table) => {
-                for atom in table.atoms() {
-                    self.by_atom.entry(atom).or_default().insert(id);
-                }
                 self.ledger.hold(id, group.key.namespace(), table.meter().spent());
             }
             Err(Missing::TableBudget { .. }) => {
@@ -260,8 +264,7 @@ fn table(key: &GroupKey, owners: &Owners, addresses: &Addresses, mut meter: Mete
         return Err(over_budget(limit, policies));
     }
     let mut table = Table::new(Program::new(key, owners)?, key.direction, meter);
-    let atoms: AHashSet<AtomId> = table.atoms().collect();
-    for bucket in atoms.into_iter().flat_map(|atom| addresses.buckets_with(atom)) {
+    for bucket in table.sorted_atoms().into_iter().flat_map(|atom| addresses.buckets_with(atom)) {
         if table.meter().is_over() {
             break;
         }
@@ -285,8 +288,8 @@ fn sorted(groups: AHashSet<GroupId>) -> Vec<GroupId> {
     groups
 }
 
-fn forget_atoms(by_atom: &mut AHashMap<AtomId, AHashSet<GroupId>>, table: &Table, id: GroupId) {
-    for atom in table.atoms() {
+fn forget_atoms(by_atom: &mut AHashMap<AtomId, AHashSet<GroupId>>, atoms: impl Iterator<Item = AtomId>, id: GroupId) {
+    for atom in atoms {
         if let Some(users) = by_atom.get_mut(&atom) {
             users.remove(&id);
             if users.is_empty() {

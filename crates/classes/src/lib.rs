@@ -14,6 +14,7 @@
 
 mod bits;
 mod budget;
+mod clause_set;
 mod cuts;
 mod each;
 mod ids;

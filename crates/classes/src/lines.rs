@@ -7,7 +7,7 @@
 
 use smallvec::SmallVec;
 
-use crate::bits::Bits;
+use crate::clause_set::Clauses;
 use crate::ids::Row;
 use crate::table::Table;
 
@@ -58,11 +58,11 @@ impl<'a> Lines<'a> {
             line.enumerate().for_each(|(start, decision)| add(start, decision));
             return Some(found);
         }
-        let rows = Bits::common(self.table.own().words(own), self.table.peer().words(peer));
+        let rows = self.table.own().clauses(own).common(self.table.peer().clauses(peer));
         let columns = self.table.l4().len();
-        for (source_port, words) in self.table.source_ports().words().enumerate() {
-            let clauses = Bits::common(rows.words(), words);
-            let edges = clauses.iter().flat_map(|clause| &self.edges[clause]);
+        for (source_port, of_port) in self.table.source_ports().clauses().enumerate() {
+            let clauses = rows.as_ref().common(of_port);
+            let edges = clauses.as_ref().iter().flat_map(|clause| &self.edges[clause]);
             let mut starts: Vec<u32> = std::iter::once(0).chain(edges.copied()).collect();
             starts.sort_unstable();
             starts.dedup();
@@ -71,7 +71,7 @@ impl<'a> Lines<'a> {
                 return None;
             }
             for start in starts {
-                add(source_port * columns + start as usize, self.table.decision_of(&clauses, start as usize)?);
+                add(source_port * columns + start as usize, self.table.decision_of(clauses.as_ref(), start as usize)?);
             }
         }
         Some(found)
@@ -81,14 +81,12 @@ impl<'a> Lines<'a> {
 #[expect(clippy::indexing_slicing, reason = "words of columns have a bit for each clause")]
 fn edges(table: &Table) -> Vec<SmallVec<[u32; 2]>> {
     let mut edges: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); table.clause_count()];
-    let mut before: Option<&[u64]> = None;
-    for (column, words) in (0..).zip(table.l4().words()) {
-        let nothing = vec![0; words.len()];
-        let differing = words.iter().zip(before.unwrap_or(&nothing)).map(|(word, before)| word ^ before);
-        for clause in Bits::of(differing).iter() {
+    let mut before: Option<Clauses<'_>> = None;
+    for (column, clauses) in (0..).zip(table.l4().clauses()) {
+        for clause in clauses.differing(before.unwrap_or(clauses.none())) {
             edges[clause].push(column);
         }
-        before = Some(words);
+        before = Some(clauses);
     }
     edges
 }

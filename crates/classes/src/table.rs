@@ -8,8 +8,9 @@ use tortie_model::{Direction, Family};
 
 use crate::addresses::Addresses;
 use crate::axis::{Axis, BucketAtoms};
-use crate::bits::{Bits, first_common};
+use crate::bits::Bits;
 use crate::budget::Meter;
+use crate::clause_set::{ClauseSet, Clauses, first_common};
 use crate::columns::Columns;
 use crate::ids::{AtomId, BucketId, Interned, LineId, Row, number_of};
 use crate::inhabited::Inhabited;
@@ -114,6 +115,14 @@ impl Table {
         self.peer.atoms().chain(self.own.atoms())
     }
 
+    /// The same atoms, ascending and each once.
+    pub(crate) fn sorted_atoms(&self) -> Vec<AtomId> {
+        let mut atoms: Vec<AtomId> = self.atoms().collect();
+        atoms.sort_unstable();
+        atoms.dedup();
+        atoms
+    }
+
     /// Adds a bucket without filling in cells.
     pub(crate) fn add_row(&mut self, bucket: &BucketAtoms<'_>) {
         self.add_to_axes(bucket);
@@ -129,11 +138,11 @@ impl Table {
             if axis.bucket_count() > before {
                 meter.bucket(words);
             }
-            row.inspect(|_| meter.stored_set(words))
+            row.inspect(|row| meter.stored_set(axis.clauses(*row).words().len()))
         })
     }
 
-    /// Returns the number of words of a set of clauses.
+    /// Returns the maximum number of words of a set of clauses.
     fn words(&self) -> usize {
         self.steps.len().div_ceil(64)
     }
@@ -207,7 +216,10 @@ impl Table {
             if axis.bucket_count() < before {
                 meter.refund_bucket(words);
             }
-            row.inspect(|_| meter.refund_row(words))
+            row.map(|(row, words)| {
+                meter.refund_row(words);
+                row
+            })
         });
         if let Some(peer) = peer {
             let rows: Vec<Row> = self.own.rows().chain(own).collect();
@@ -225,11 +237,11 @@ impl Table {
         if self.cells.contains_key(&(own, peer)) {
             return;
         }
-        let rows = Bits::common(self.own.words(own), self.peer.words(peer));
+        let rows = self.own.clauses(own).common(self.peer.clauses(peer));
         let mut line: SmallVec<[u32; 64]> = SmallVec::new();
-        for ports in self.source_ports.words() {
-            for l4 in self.l4.words() {
-                let outcome = walk(&self.steps, |from| first_common([rows.words(), ports, l4], from));
+        for ports in self.source_ports.clauses() {
+            for l4 in self.l4.clauses() {
+                let outcome = walk(&self.steps, |from| first_common([rows.as_ref(), ports, l4], from));
                 let outcome = outcome.expect("some clause decides");
                 let number = match self.outcome_ids.get(&outcome) {
                     Some(number) => *number,
@@ -265,8 +277,12 @@ impl Table {
             let number = *self.lines.get(*line).get(source_port * self.l4.len() + l4)?;
             return self.outcomes.get(number as usize).cloned();
         }
-        let sets =
-            [self.own.words(own), self.peer.words(peer), self.l4.words_of(l4), self.source_ports.words_of(source_port)];
+        let sets = [
+            self.own.clauses(own),
+            self.peer.clauses(peer),
+            self.l4.clauses_of(l4),
+            self.source_ports.clauses_of(source_port),
+        ];
         walk(&self.steps, |from| first_common(sets, from))
     }
 
@@ -296,8 +312,8 @@ impl Table {
 
     /// The decision in a column of L4 classes if only these clauses can hold, by place in
     /// [`Self::decisions`]; `None` if none of them decides.
-    pub(crate) fn decision_of(&self, clauses: &Bits, l4: usize) -> Option<usize> {
-        Some(walk(&self.steps, |from| first_common([clauses.words(), self.l4.words_of(l4)], from))?.decision)
+    pub(crate) fn decision_of(&self, clauses: Clauses<'_>, l4: usize) -> Option<usize> {
+        Some(walk(&self.steps, |from| first_common([clauses, self.l4.clauses_of(l4)], from))?.decision)
     }
 
     pub(crate) fn clause_count(&self) -> usize {
@@ -347,20 +363,20 @@ impl Table {
     fn mark_reached(&self, addresses: &Addresses, inhabited: &Inhabited, reached: &mut Bits) {
         let l4 = kinds(&self.l4, L4_END, l4_kinds);
         let source_ports = kinds(&self.source_ports, PORTS_END, source_port_kinds);
-        let mut seen: AHashSet<Bits> = AHashSet::new();
+        let mut seen: AHashSet<ClauseSet> = AHashSet::new();
         for family in Family::ALL {
             let peers = self.peer.inhabited_rows(family, addresses, inhabited);
             for own in self.own.inhabited_rows(family, addresses, inhabited) {
                 for peer in &peers {
-                    let rows = Bits::common(self.own.words(own), self.peer.words(*peer));
+                    let rows = self.own.clauses(own).common(self.peer.clauses(*peer));
                     if seen.contains(&rows) {
                         continue;
                     }
-                    for (ports, port_kinds) in self.source_ports.words().zip(&source_ports) {
-                        for (l4, l4_kinds) in self.l4.words().zip(&l4) {
+                    for (ports, port_kinds) in self.source_ports.clauses().zip(&source_ports) {
+                        for (l4, l4_kinds) in self.l4.clauses().zip(&l4) {
                             if port_kinds.iter().zip(l4_kinds).any(|(one, other)| *one && *other) {
                                 walk(&self.steps, |from| {
-                                    let step = first_common([rows.words(), ports, l4], from);
+                                    let step = first_common([rows.as_ref(), ports, l4], from);
                                     step.inspect(|step| reached.insert(*step))
                                 });
                             }

@@ -174,6 +174,6 @@ impl<'a> TableView<'a> {
 /// Sorts rows by their clauses.
 fn in_order(axis: &Axis) -> impl Iterator<Item = Row> + use<> {
     let mut rows: Vec<Row> = axis.rows().collect();
-    rows.sort_unstable_by(|left, right| axis.words(*left).cmp(axis.words(*right)));
+    rows.sort_unstable_by(|left, right| axis.clauses(*left).words().cmp(axis.clauses(*right).words()));
     rows.into_iter()
 }

@@ -87,21 +87,21 @@ fn is_right(compiled: &Compiled<'_>, name: &str, rules: u32) {
 
 #[test]
 fn one_namespace_of_many_rules_is_refused_before_its_cost_is_spent() {
-    let budget = Budget { group: 64 << 20, node: 512 << 20 };
+    let budget = Budget { group: 21 << 20, node: 512 << 20 };
     let mut classes = Classes::new(Settings::default());
     classes.set_budget(budget);
-    apply(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(10_000 - n))));
+    apply(&mut classes, (0..6).map(|n| policy(&format!("r{n}"), distinct(10_000 - n))));
     apply(&mut classes, [policy("small", distinct(5)), workload("calm", &["small"])]);
-    apply(&mut classes, [workload("loud", &["r0", "r1", "r2", "r3"])]);
+    apply(&mut classes, [workload("loud", &["r0", "r1", "r2", "r3", "r4", "r5"])]);
     let compiled = classes.flush();
     let why = refusal(&compiled, "loud").unwrap();
     let policies = ["r0", "r1", "r2"].map(policy_id).to_vec();
     assert_eq!(why, Missing::TableBudget { limit: budget.group, policies });
-    assert!(why.to_string().contains("67108864 bytes; policies with the most rules: "), "{why}");
+    assert!(why.to_string().contains("22020096 bytes; policies with the most rules: "), "{why}");
     is_right(&compiled, "calm", 5);
     assert!(classes.table_bytes() < 100_000, "{}", classes.table_bytes());
     // A change of policy rebuilds the group.
-    apply(&mut classes, (0..4).map(|n| policy(&format!("r{n}"), distinct(5))));
+    apply(&mut classes, (0..6).map(|n| policy(&format!("r{n}"), distinct(5))));
     let compiled = classes.flush();
     assert_eq!(refusal(&compiled, "loud"), None);
     is_right(&compiled, "loud", 5);
@@ -109,7 +109,7 @@ fn one_namespace_of_many_rules_is_refused_before_its_cost_is_spent() {
 
 #[test]
 fn many_large_groups_leave_room_for_each_small_one() {
-    let budget = Budget { group: 2 << 20, node: 8 << 20 };
+    let budget = Budget { group: 2 << 20, node: 4 << 20 };
     let mut classes = Classes::new(Settings::default());
     classes.set_budget(budget);
     let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
