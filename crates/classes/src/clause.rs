@@ -4,6 +4,8 @@
 //! an atom of the address together with a point on the line of ports. So there is an alternative
 //! for each port in its sets.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tortie_evaluate::Missing;
 use tortie_model::desired::{PortProtocol, RuleSets, RuleView};
@@ -49,7 +51,25 @@ pub(crate) struct CompiledRule {
     /// Its place in the list of its direction.
     pub(crate) index: usize,
     pub(crate) action: Action,
-    pub(crate) clauses: SmallVec<[Clause; 1]>,
+    pub(crate) clauses: Arc<[Clause]>,
+}
+
+impl CompiledRule {
+    /// Returns the rule at another place.
+    pub(crate) fn at(&self, index: usize) -> Self {
+        Self { index, ..self.clone() }
+    }
+
+    /// Returns the part of [`Compiler::room`] that the rule takes.
+    pub(crate) fn weight(&self) -> usize {
+        self.clauses.iter().map(Clause::weight).sum()
+    }
+}
+
+impl Clause {
+    fn weight(&self) -> usize {
+        1 + (self.l4.len() + self.source_port.len()) / INTERVALS_A_CLAUSE
+    }
 }
 
 /// Compiles rules, and notes the lists of networks that they use.
@@ -57,13 +77,17 @@ pub(crate) struct Compiler<'a> {
     pub(crate) sets: &'a Sets,
     pub(crate) lists: &'a mut NetLists,
     pub(crate) addresses: &'a mut Addresses,
-    pub(crate) used: &'a mut Vec<NetList>,
+    /// Lists of networks that the last rule uses.
+    pub(crate) used: SmallVec<[NetList; 1]>,
     /// Whether to compile rules that only log.
     pub(crate) logs: bool,
     /// Clauses that the rules of a policy and direction may still become.
     pub(crate) room: usize,
     /// The error if they become more.
     pub(crate) over: Missing,
+    /// Maximum number of alternatives of a rule so far, before those that cannot match are left
+    /// out.
+    pub(crate) widest: usize,
 }
 
 /// Conditions of a rule that do not depend on a side. A rule that cannot match has no draft.
@@ -100,7 +124,7 @@ type Compiled<T> = Result<T, Missing>;
 /// Number of intervals that take as much memory as a clause.
 const INTERVALS_A_CLAUSE: usize = 32;
 
-impl Compiler<'_> {
+impl<'a> Compiler<'a> {
     /// Compiles a rule; `None` if it does not affect verdicts.
     pub(crate) fn rule(&mut self, index: usize, view: RuleView<'_>) -> Compiled<Option<CompiledRule>> {
         if view.action() == RuleAction::Log && !self.logs {
@@ -123,10 +147,8 @@ impl Compiler<'_> {
             RuleAction::NextTier => Action::Pass,
             RuleAction::Deny => Action::Deny,
         };
-        if source_ports.len().saturating_mul(destination_ports.len()) > self.room {
-            return Err(self.over.clone());
-        }
-        let mut clauses = SmallVec::new();
+        self.bound(source_ports.len().saturating_mul(destination_ports.len()))?;
+        let mut clauses = Vec::new();
         for from in &source_ports {
             for to in &destination_ports {
                 let mut l4 = draft.l4.and(&from.protocols).and(&to.protocols);
@@ -136,18 +158,24 @@ impl Compiler<'_> {
                 if l4.is_empty() || from.ports.is_empty() || !draft.families.contains(&true) {
                     continue;
                 }
-                let weight = 1 + (l4.len() + from.ports.len()) / INTERVALS_A_CLAUSE;
-                self.room = self.room.checked_sub(weight).ok_or_else(|| self.over.clone())?;
-                clauses.push(Clause {
+                let clause = Clause {
                     families: draft.families,
                     source: source_address.and(&from.address),
                     destination: destination_address.and(&to.address),
                     l4,
                     source_port: from.ports.clone(),
-                });
+                };
+                self.room = self.room.checked_sub(clause.weight()).ok_or_else(|| self.over.clone())?;
+                clauses.push(clause);
             }
         }
-        Ok(Some(CompiledRule { index, action, clauses }).filter(|rule| !rule.clauses.is_empty()))
+        Ok((!clauses.is_empty()).then(|| CompiledRule { index, action, clauses: clauses.into() }))
+    }
+
+    /// Refuses more alternatives of a rule than there is room for.
+    fn bound(&mut self, alternatives: usize) -> Compiled<()> {
+        self.widest = self.widest.max(alternatives);
+        if alternatives > self.room { Err(self.over.clone()) } else { Ok(()) }
     }
 
     /// Returns the condition on the address of a side, whatever its port; `None` if no address can
@@ -189,8 +217,9 @@ impl Compiler<'_> {
     }
 
     /// `None` for a set that cannot exist, since its id is no name.
-    fn set(&self, id: &IpSetId, draft: &mut Draft) -> Compiled<Option<&Set>> {
-        match self.sets.get(id) {
+    fn set(&self, id: &IpSetId, draft: &mut Draft) -> Compiled<Option<&'a Set>> {
+        let sets: &'a Sets = self.sets;
+        match sets.get(id) {
             Some(set) => Ok(Some(set)),
             None if is_name(id) => Err(Missing::IpSet(id.clone())),
             None => {
@@ -200,7 +229,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn ports(&self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Vec<PortAlternative>> {
+    fn ports(&mut self, side: &Side<'_>, draft: &mut Draft) -> Compiled<Vec<PortAlternative>> {
         let mut conditions = PortConditions::new(side.rule, draft);
         conditions.by_name = !side.named_ports.is_empty();
         for id in side.named_ports {
@@ -228,9 +257,7 @@ impl Compiler<'_> {
                 conditions.not_named.push(ports);
             }
         }
-        if conditions.most_alternatives() > self.room {
-            return Err(self.over.clone());
-        }
+        self.bound(conditions.most_alternatives())?;
         Ok(conditions.alternatives(draft.protocol))
     }
 }

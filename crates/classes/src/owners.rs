@@ -1,8 +1,7 @@
 //! Policies and profiles, compiled.
 
-use std::sync::Arc;
-
 use ahash::{AHashMap, AHashSet};
+use smallvec::SmallVec;
 use tortie_evaluate::Missing;
 use tortie_model::desired::Rules;
 use tortie_model::{Direction, IpSetId, PolicyId, ProfileName, RuleAction};
@@ -14,10 +13,12 @@ use crate::cuts::Cuts;
 use crate::ids::{GroupId, OwnerId, Slab};
 use crate::line::{L4_END, PORTS_END};
 use crate::program::{CompiledRules, RuleSource};
-use crate::sets::{NetList, NetLists, Sets};
+use crate::sets::{NetLists, Sets};
 
+mod compilation;
 mod refusals;
 
+use compilation::{Compilation, Replaced};
 use refusals::{Refusal, Room};
 
 /// Policy or profile.
@@ -61,8 +62,7 @@ struct Owner {
     key: OwnerKey,
     /// Inbound and outbound.
     rules: Option<[Rules; 2]>,
-    compiled: [CompiledRules; 2],
-    lists: Vec<NetList>,
+    compiled: [Compilation; 2],
     groups: AHashMap<GroupId, Direction>,
     is_pending: bool,
     refusal: Option<Refusal>,
@@ -165,7 +165,7 @@ impl Owners {
         for set in sets(owner.rules.as_ref()) {
             self.set_users.entry(set.clone()).or_default().insert(id);
         }
-        self.set_pending(id);
+        self.set_edited(id);
     }
 
     /// Marks the rules with this set for compilation.
@@ -202,7 +202,7 @@ impl Owners {
             let directions = [Direction::Ingress, Direction::Egress].into_iter().zip(owner.rules.iter().flatten());
             let rules = directions.zip(&owner.compiled);
             rules.filter_map(move |((direction, rules), compiled)| {
-                let compiled = compiled.as_deref().ok()?;
+                let compiled = compiled.rules().as_deref().ok()?;
                 let governs = owner.groups.values().any(|of| *of == direction);
                 governs.then_some(PolicyRules { policy: policy?, direction, rules, compiled })
             })
@@ -213,12 +213,11 @@ impl Owners {
         if let Some(id) = self.ids.get(key) {
             return *id;
         }
-        let missing = || Err(key.missing());
+        let missing = || Compilation::failed(key.missing());
         let id = self.owners.insert(Owner {
             key: key.clone(),
             rules: None,
             compiled: [missing(), missing()],
-            lists: Vec::new(),
             groups: AHashMap::new(),
             is_pending: false,
             refusal: None,
@@ -227,7 +226,14 @@ impl Owners {
         id
     }
 
+    /// Marks all rules of a policy or profile for compilation.
     fn set_pending(&mut self, id: OwnerId) {
+        self.owners.at_mut(id).compiled.iter_mut().for_each(Compilation::forget_source);
+        self.set_edited(id);
+    }
+
+    /// Marks the rules of a policy or profile for compilation that differ from the last ones.
+    fn set_edited(&mut self, id: OwnerId) {
         if !std::mem::replace(&mut self.owners.at_mut(id).is_pending, true) {
             self.pending.push(id);
         }
@@ -262,44 +268,37 @@ impl Owners {
         for id in std::mem::take(&mut self.pending) {
             let owner = self.owners.at_mut(id);
             owner.is_pending = false;
-            let mut used = Vec::new();
-            let compiled = match (&owner.rules, owner.refusal) {
+            let [inbound, outbound] = &mut owner.compiled;
+            let replaced: [Replaced; 2] = match (&owner.rules, owner.refusal) {
                 (Some(_), Some(refusal)) => {
                     let limit = if refusal == Refusal::Room { self.room.blocks } else { budget.group };
-                    [limit; 2].map(|limit| Err(refusal.error(&owner.key, limit)))
+                    [inbound, outbound].map(|rules| rules.fail(refusal.error(&owner.key, limit)))
                 }
-                (Some(rules), None) => {
+                (Some([new_inbound, new_outbound]), None) => {
                     let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
                     let over = owner.key.over(budget.policy());
-                    let lists = &mut self.lists;
-                    let mut compiler = Compiler { sets, lists, addresses, used: &mut used, logs, room: 0, over };
-                    rules.each_ref().map(|rules| {
+                    let (lists, used) = (&mut self.lists, SmallVec::new());
+                    let mut compiler = Compiler { sets, lists, addresses, used, logs, room: 0, over, widest: 0 };
+                    [(inbound, new_inbound), (outbound, new_outbound)].map(|(rules, new)| {
                         compiler.room = clauses(budget);
-                        compile(rules, &mut compiler)
+                        rules.compile(new, &mut compiler)
                     })
                 }
-                (None, _) => [Err(owner.key.missing()), Err(owner.key.missing())],
+                (None, _) => [inbound, outbound].map(|rules| rules.fail(owner.key.missing())),
             };
-            for rule in rules_of(&compiled) {
-                rule.clauses.iter().for_each(|clause| {
-                    self.l4.cut(&clause.l4);
-                    self.source_ports.cut(&clause.source_port);
-                });
+            for clause in owner.compiled.iter().zip(&replaced).flat_map(|(new, replaced)| new.added_clauses(replaced)) {
+                self.l4.cut(&clause.l4);
+                self.source_ports.cut(&clause.source_port);
             }
-            let before = std::mem::replace(&mut owner.compiled, compiled);
-            for rule in rules_of(&before) {
-                rule.clauses.iter().for_each(|clause| {
-                    self.l4.uncut(&clause.l4);
-                    self.source_ports.uncut(&clause.source_port);
-                });
+            for clause in replaced.iter().flat_map(Replaced::removed_clauses) {
+                self.l4.uncut(&clause.l4);
+                self.source_ports.uncut(&clause.source_port);
             }
-            for list in std::mem::replace(&mut owner.lists, used) {
-                self.lists.release(&list, addresses);
-            }
-            let ([inbound_before, outbound_before], [inbound, outbound]) = (&before, &owner.compiled);
+            replaced.iter().flat_map(|replaced| &replaced.lists).for_each(|list| self.lists.release(list, addresses));
+            let [inbound, outbound] = replaced.map(|replaced| replaced.is_other);
             let is_other = |direction: Direction| match direction {
-                Direction::Ingress => inbound_before != inbound,
-                Direction::Egress => outbound_before != outbound,
+                Direction::Ingress => inbound,
+                Direction::Egress => outbound,
             };
             groups.extend(owner.groups.iter().filter(|(_, direction)| is_other(**direction)).map(|(group, _)| *group));
             if owner.rules.is_none() && owner.groups.is_empty() {
@@ -314,8 +313,8 @@ impl Owners {
         let id = self.ids.get(key).ok_or_else(|| key.missing())?;
         let [inbound, outbound] = &self.owners.at(*id).compiled;
         match direction {
-            Direction::Ingress => inbound.clone(),
-            Direction::Egress => outbound.clone(),
+            Direction::Ingress => inbound.rules().clone(),
+            Direction::Egress => outbound.rules().clone(),
         }
     }
 }
@@ -328,16 +327,6 @@ impl RuleSource for Owners {
     fn profile(&self, name: &ProfileName, direction: Direction) -> CompiledRules {
         self.compiled(&OwnerKey::Profile(name.clone()), direction)
     }
-}
-
-fn compile(rules: &Rules, compiler: &mut Compiler<'_>) -> CompiledRules {
-    let compiled: Result<Vec<CompiledRule>, Missing> =
-        rules.iter().enumerate().filter_map(|(index, view)| compiler.rule(index, view).transpose()).collect();
-    compiled.map(Arc::from)
-}
-
-fn rules_of(compiled: &[CompiledRules; 2]) -> impl Iterator<Item = &CompiledRule> {
-    compiled.iter().flatten().flat_map(|rules| rules.iter())
 }
 
 fn sets(rules: Option<&[Rules; 2]>) -> impl Iterator<Item = &IpSetId> {

@@ -103,7 +103,8 @@ pub(crate) enum Step {
 /// All clauses of a group, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {
-    pub(crate) clauses: Vec<Clause>,
+    /// Clauses of rules, shared with their policies.
+    pub(crate) rules: Vec<Arc<[Clause]>>,
     /// One for each clause.
     pub(crate) steps: Vec<Step>,
     pub(crate) decisions: Vec<(Verdict, DecidedBy)>,
@@ -247,7 +248,7 @@ impl Program {
     }
 
     fn decide(&mut self, rule: &CompiledRule, verdict: Verdict, by: DecidedBy) {
-        self.clauses.extend(rule.clauses.iter().cloned());
+        self.rules.push(Arc::clone(&rule.clauses));
         self.steps.extend(rule.clauses.iter().map(|_| Step::Decide(self.decisions.len())));
         self.decisions.push((verdict, by));
     }
@@ -256,7 +257,7 @@ impl Program {
     /// target is known.
     fn push(&mut self, rule: &CompiledRule, places: &mut Vec<usize>) {
         places.extend(self.steps.len()..self.steps.len() + rule.clauses.len());
-        self.clauses.extend(rule.clauses.iter().cloned());
+        self.rules.push(Arc::clone(&rule.clauses));
         self.steps.extend(rule.clauses.iter().map(|_| Step::Jump(0)));
     }
 
@@ -273,13 +274,14 @@ impl Program {
     }
 
     fn always(&mut self, verdict: Verdict, by: DecidedBy) {
-        self.clauses.push(Clause {
+        let all = Clause {
             families: [true, true],
             source: Default::default(),
             destination: Default::default(),
             l4: Intervals::between(0, L4_END),
             source_port: Intervals::between(0, PORTS_END),
-        });
+        };
+        self.rules.push([all].into());
         self.steps.push(Step::Decide(self.decisions.len()));
         self.decisions.push((verdict, by));
     }

@@ -10,6 +10,7 @@ use crate::addresses::Addresses;
 use crate::axis::{Axis, BucketAtoms};
 use crate::bits::Bits;
 use crate::budget::Meter;
+use crate::clause::Clause;
 use crate::clause_set::{ClauseSet, Clauses, first_common};
 use crate::columns::Columns;
 use crate::ids::{AtomId, BucketId, Interned, LineId, Row, number_of};
@@ -73,7 +74,8 @@ pub(crate) struct Point {
 impl Table {
     /// Without any classes. The table is of no use if the meter [is over](Self::meter) then.
     pub(crate) fn new(program: Program, direction: Direction, mut meter: Meter) -> Self {
-        let Program { clauses, steps, decisions, staged, passing } = program;
+        let Program { rules, steps, decisions, staged, passing } = program;
+        let clauses: Vec<&Clause> = rules.iter().flat_map(|clauses| clauses.iter()).collect();
         let sources = Axis::new(clauses.iter().map(|clause| (&clause.source, clause.families)));
         let destinations = Axis::new(clauses.iter().map(|clause| (&clause.destination, clause.families)));
         let (peer, own) = match direction {

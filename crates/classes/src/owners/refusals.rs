@@ -8,7 +8,7 @@ use tortie_evaluate::Missing;
 use tortie_model::desired::Rules;
 use tortie_model::{Cidr, IpSetId, Ledger};
 
-use super::{OwnerKey, Owners, sets as sets_of};
+use super::{Compilation, OwnerKey, Owners, sets as sets_of};
 use crate::addresses::Addresses;
 use crate::budget::Budget;
 use crate::ids::{AtomId, OwnerId};
@@ -110,7 +110,7 @@ impl Owners {
                 atoms.map(|atom| of_atom(&atom)).sum::<usize>() / self.set_users.get(id).map_or(1, |users| users.len())
             };
             let sets: BTreeSet<&IpSetId> = sets_of(owner.rules.as_ref()).collect();
-            let lists: usize = owner.lists.iter().map(of_list).sum();
+            let lists: usize = owner.compiled.iter().flat_map(Compilation::lists).map(of_list).sum();
             let cost = lists + sets.into_iter().map(of_set).sum::<usize>();
             if cost > 0 && owner.refusal.is_none() {
                 ledger.hold(id, owner.key.namespace(), cost);
@@ -180,7 +180,7 @@ impl Owners {
             let mut held: Vec<usize> =
                 sets_of(owner.rules.as_ref()).filter_map(|set| of_sets.get(set).copied()).collect();
             let lists: Vec<Vec<Cidr>> = match owner.refusal {
-                None => owner.lists.iter().map(|list| list.nets().to_vec()).collect(),
+                None => owner.compiled.iter().flat_map(Compilation::lists).map(|list| list.nets().to_vec()).collect(),
                 Some(_) => lists(owner.rules.as_ref()).collect(),
             };
             for nets in lists {

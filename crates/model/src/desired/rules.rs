@@ -128,7 +128,7 @@ impl Rules {
 
     /// Returns the rules in order of evaluation.
     #[must_use]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = RuleView<'_>> + Clone {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = RuleView<'_>> + ExactSizeIterator + Clone {
         self.rules.iter().zip(self.sets.iter()).map(|(rule, sets)| RuleView {
             rule,
             sets,
