@@ -10,6 +10,7 @@
 //! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher};
 
 use ahash::{AHashMap, AHashSet, RandomState};
 use hashbrown::HashTable;
@@ -94,6 +95,8 @@ pub struct Assignment<'k> {
 #[derive(Debug)]
 struct Block {
     cells: Box<[Cell; CELLS]>,
+    /// Hash of the cells.
+    hash: u64,
     /// Number of cells and roots that lead to it.
     references: u32,
     /// Number of blocks of the trie that begins here, each counted once for each path to it.
@@ -177,7 +180,10 @@ impl Blocks {
         let mut cells = vec![root];
         while let Some(cell) = cells.pop() {
             let Some(number) = cell.as_block().filter(|number| seen.insert(*number)) else { continue };
-            cells.extend(self.cells(number).into_iter().flatten().filter(|cell| cell.as_block().is_some()));
+            // Most blocks lead to no other, and need not be read.
+            if self.paths(cell) > 1 {
+                cells.extend(self.cells(number).into_iter().flatten().filter(|cell| cell.as_block().is_some()));
+            }
         }
         seen.len()
     }
@@ -209,6 +215,62 @@ impl Blocks {
         self.assigned(root, 0, &all)
     }
 
+    /// Returns the trie from numbers of `bytes` bytes to values; the caller gets a use of it.
+    /// `starts` has the number from which each value holds on, ascending; before the first it is 0.
+    /// `before` is another trie of as many bytes, which is in use, with its starts: blocks of
+    /// numbers with equal starts are those of that trie.
+    ///
+    /// The cost is proportional to the number of starts, and of blocks with other starts.
+    pub(crate) fn ranges(&mut self, starts: &[(u32, u32)], bytes: u32, before: Option<(&[(u32, u32)], Cell)>) -> Cell {
+        let new = Ranges { outside: Cell::value(0), starts };
+        let before = before.map(|(starts, root)| (Ranges { outside: Cell::value(0), starts }, root));
+        self.ranges_within(new, before, (0, 8 * bytes))
+    }
+
+    /// Returns the trie of the numbers that have `bits` bits behind `first`. All starts are within
+    /// these numbers.
+    fn ranges_within(
+        &mut self,
+        mut new: Ranges<'_>,
+        mut before: Option<(Ranges<'_>, Cell)>,
+        (first, bits): (u64, u32),
+    ) -> Cell {
+        if let Some((_, cell)) = before.filter(|(before, _)| *before == new) {
+            self.retain(cell);
+            return cell;
+        }
+        if new.starts.iter().all(|(start, _)| u64::from(*start) == first) {
+            return new.last();
+        }
+        let bits = bits - 8;
+        let mut cells = Box::new([new.outside; CELLS]);
+        // Cells without a start in them have the value of the last one before.
+        let mut next = 0;
+        while let Some((start, _)) = new.starts.first() {
+            let place = (u64::from(*start) - first) >> bits;
+            let Ok(byte) = u8::try_from(place) else { break };
+            let (first, end) = (first + (place << bits), first + ((place + 1) << bits));
+            let outside = new.outside;
+            let inside = new.take_before(end);
+            let inside_before = before.as_mut().map(|(before, cell)| {
+                before.take_before(first);
+                let below = cell.as_block().map_or(*cell, |number| self.cell(number, byte));
+                (before.take_before(end), below)
+            });
+            let cell = self.ranges_within(inside, inside_before, (first, bits));
+            let place = usize::from(byte);
+            cells.get_mut(next..place).into_iter().for_each(|between| between.fill(outside));
+            cells.get_mut(place).into_iter().for_each(|at| *at = cell);
+            next = place + 1;
+        }
+        cells.get_mut(next..).into_iter().for_each(|behind| behind.fill(new.outside));
+        let owned: Vec<Cell> = cells.iter().copied().filter(|cell| cell.as_block().is_some()).collect();
+        let result = self.intern(cells);
+        // The block, if one was made, has retained its children.
+        owned.into_iter().for_each(|child| self.release(child));
+        result
+    }
+
     /// Adds a use of a trie, which must be released as well.
     pub fn retain(&mut self, root: Cell) {
         if let Some(block) = root.as_block().and_then(|number| self.blocks.get_mut(number as usize)?.as_mut()) {
@@ -230,8 +292,7 @@ impl Blocks {
                 block.references == 0
             });
             let Some(block) = unused else { continue };
-            let hash = self.hasher.hash_one(&block.cells);
-            if let Ok(entry) = self.by_cells.find_entry(hash, |other| *other == number) {
+            if let Ok(entry) = self.by_cells.find_entry(block.hash, |other| *other == number) {
                 entry.remove();
             }
             if block.is_new {
@@ -253,13 +314,13 @@ impl Blocks {
         self.blocks.resize_with(extent, || None);
         self.free = (1..).take(extent.saturating_sub(1)).filter(|number| !found.contains_key(number)).collect();
         for (number, cells) in &found {
-            let hash = self.hasher.hash_one(cells);
+            let hash = hash_of(&self.hasher, cells);
             if self.by_cells.find(hash, |other| found.get(other) == Some(cells)).is_some() {
                 // Of two equal blocks, only one is used.
                 self.retired.push(*number);
                 continue;
             }
-            let rehash = |number: &u32| found.get(number).map_or(0, |cells| self.hasher.hash_one(cells));
+            let rehash = |number: &u32| found.get(number).map_or(0, |cells| hash_of(&self.hasher, cells));
             self.by_cells.insert_unique(hash, *number, rehash);
             self.adopted.push(*number);
         }
@@ -274,7 +335,8 @@ impl Blocks {
                 && let Some(slot) = self.blocks.get_mut(number as usize)
             {
                 let paths = *paths.get(&number).expect("the ways of each have been counted");
-                *slot = Some(Block { cells, references: 0, paths, is_new: false });
+                let hash = hash_of(&self.hasher, &cells);
+                *slot = Some(Block { cells, hash, references: 0, paths, is_new: false });
             }
         }
         uses.into_iter().for_each(|cell| self.retain(cell));
@@ -382,7 +444,7 @@ impl Blocks {
         if first.as_block().is_none() && cells.iter().all(|cell| *cell == first) {
             return first;
         }
-        let hash = self.hasher.hash_one(&cells);
+        let hash = hash_of(&self.hasher, &cells);
         let blocks = &self.blocks;
         let is_like = |number: &u32| {
             blocks.get(*number as usize).and_then(Option::as_ref).is_some_and(|block| block.cells == cells)
@@ -394,7 +456,7 @@ impl Blocks {
         }
         cells.iter().for_each(|cell| self.retain(*cell));
         let paths = cells.iter().fold(1_u32, |paths, cell| paths.saturating_add(self.paths(*cell)));
-        let block = Some(Block { cells, references: 1, paths, is_new: true });
+        let block = Some(Block { cells, hash, references: 1, paths, is_new: true });
         let number = match self.free.pop_first() {
             Some(number) => number,
             None => {
@@ -409,14 +471,48 @@ impl Blocks {
             Some(slot) => *slot = block,
             None => self.blocks.push(block),
         }
-        let (blocks, hasher) = (&self.blocks, &self.hasher);
+        let blocks = &self.blocks;
         let rehash = |number: &u32| {
             let block = blocks.get(*number as usize).and_then(Option::as_ref);
-            block.map_or(0, |block| hasher.hash_one(&block.cells))
+            block.map_or(0, |block| block.hash)
         };
         self.by_cells.insert_unique(hash, number, rehash);
         self.written.push(number);
         Cell::block(number)
+    }
+}
+
+/// Returns the hash of a block's cells, which are read four at a time.
+fn hash_of(hasher: &RandomState, cells: &[Cell; CELLS]) -> u64 {
+    let mut state = hasher.build_hasher();
+    for four in cells.chunks_exact(4) {
+        state.write_u128(four.iter().fold(0, |all, Cell(cell)| all << 32 | u128::from(*cell)));
+    }
+    state.finish()
+}
+
+/// Values of adjacent numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ranges<'a> {
+    /// Value before the first start.
+    outside: Cell,
+    /// The number from which each value holds on, ascending.
+    starts: &'a [(u32, u32)],
+}
+
+impl Ranges<'_> {
+    /// Removes and returns the ranges before a number.
+    fn take_before(&mut self, end: u64) -> Self {
+        let count = self.starts.iter().take_while(|(start, _)| u64::from(*start) < end).count();
+        let (starts, rest) = self.starts.split_at(count);
+        let taken = Self { outside: self.outside, starts };
+        (self.outside, self.starts) = (taken.last(), rest);
+        taken
+    }
+
+    /// Returns the value of the last number.
+    fn last(&self) -> Cell {
+        self.starts.last().map_or(self.outside, |(_, value)| Cell::value(*value))
     }
 }
 

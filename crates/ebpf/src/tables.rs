@@ -274,7 +274,8 @@ impl Tables {
         let new = compiled.direction_of(id).zip(compiled.table(id)).map(|(direction, table)| {
             let table = table?;
             let of = NumberedClasses { compiled, numbers: &self.class_numbers };
-            Group::new(of, (direction, &table, &limits), &mut self.blocks, &mut self.decisions)
+            let before = self.groups.get(&id).and_then(|before| before.as_ref().ok());
+            Group::new(of, (direction, &table, &limits), before, &mut self.blocks, &mut self.decisions)
         });
         let charge = new.as_ref().and_then(|new| new.as_ref().ok()).map(|new| (new.fixed, new.charge(&self.blocks)));
         let holder = self.claim(id, compiled, charge);

@@ -124,4 +124,29 @@ proptest! {
         }
         prop_assert!(blocks.is_empty());
     }
+
+    #[test]
+    fn ranges_are_the_trie_of_their_numbers_whatever_came_before(
+        history in prop::collection::vec(prop::collection::btree_map(0..1_u32 << 16, 0..4_u32, 0..40), 1..6),
+    ) {
+        let mut blocks = Blocks::new();
+        let mut before: Option<(Vec<(u32, u32)>, Cell)> = None;
+        for starts in &history {
+            let starts: Vec<(u32, u32)> = starts.iter().map(|(start, value)| (*start, *value)).collect();
+            let root = blocks.ranges(&starts, 2, before.as_ref().map(|(starts, root)| (&starts[..], *root)));
+            let alone = blocks.ranges(&starts, 2, None);
+            prop_assert_eq!(root, alone, "equal tries have equal roots");
+            for key in 0..1_u32 << 16 {
+                let [.., high, low] = key.to_be_bytes();
+                let value = starts.iter().rev().find(|(start, _)| *start <= key).map_or(0, |(_, value)| *value);
+                prop_assert_eq!(blocks.get(root, &[high, low]), value, "{}", key);
+            }
+            blocks.release(alone);
+            if let Some((_, root)) = before.replace((starts, root)) {
+                blocks.release(root);
+            }
+        }
+        blocks.release(before.map_or(Cell::value(0), |(_, root)| root));
+        prop_assert!(blocks.is_empty());
+    }
 }

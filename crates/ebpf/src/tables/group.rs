@@ -1,14 +1,13 @@
 //! Tries of a group.
 
-use ahash::AHashMap;
 use tortie_classes::{ClassId, Compiled, Row, TableView};
 use tortie_model::{Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
-use crate::group_roots::{GroupRoots, NOWHERE, Shortcuts, family_bit};
+use crate::group_roots::{CLASSES, GroupRoots, NOWHERE, Shortcuts, family_bit};
 use crate::tables::class_numbers::ClassNumbers;
 use crate::tables::decisions::{DecisionId, Decisions};
-use crate::tables::keys::{l4_trees, numbered_tree, source_port_tree};
+use crate::tables::keys::{l4_trees, source_port_tree};
 use crate::tables::{Closed, Limits, SMALL};
 
 /// From this number of changed classes on, all rows are rebuilt, which costs less.
@@ -30,39 +29,75 @@ pub(super) struct Group {
     decisions: Vec<DecisionId>,
     /// Blocks of the tries that do not depend on addresses.
     pub(super) fixed: u64,
+    offsets: RowOffsets,
+    /// Starts of the values of cells in a large table, of which an edit rebuilds only the blocks
+    /// with other ones.
+    starts: Vec<(u32, u32)>,
 }
 
 /// Numbers of the first cells of rows. The sum for both ends is the first cell of a line.
+#[derive(Debug)]
 struct RowOffsets {
-    own: AHashMap<Row, u32>,
-    peer: AHashMap<Row, u32>,
+    own: Offsets,
+    peer: Offsets,
 }
 
-impl RowOffsets {
-    /// A cell number consists of the own end's row, the peer's row, the source port and the column,
-    /// from the most significant to the least.
+/// Numbers of the first cells of the rows of one end, indexed by row; [`NOWHERE`] without a row.
+#[derive(Debug)]
+struct Offsets(Box<[u32]>);
+
+impl Offsets {
+    #[expect(clippy::indexing_slicing, reason = "the list has a place for each of the rows")]
+    fn new(rows: &[Row], stride: usize) -> Self {
+        let extent = rows.iter().map(|row| row.number() as usize + 1).max().unwrap_or(0);
+        let mut offsets = vec![NOWHERE; extent];
+        rows.iter()
+            .zip(0..)
+            .for_each(|(row, at): (_, usize)| offsets[row.number() as usize] = cell_number(at * stride));
+        Self(offsets.into())
+    }
+
+    fn place(&self, row: Option<Row>) -> u32 {
+        row.and_then(|row| self.0.get(row.number() as usize).copied()).unwrap_or(NOWHERE)
+    }
+}
+
+/// Rows of a table, in the order of their offsets.
+struct OrderedRows {
+    own: Vec<Row>,
+    peer: Vec<Row>,
+    /// Number of cells of a line.
+    line: usize,
+}
+
+impl OrderedRows {
     fn new(table: &TableView<'_>) -> Self {
-        let offsets = |rows: Vec<Row>, stride: usize| -> AHashMap<Row, u32> {
-            rows.into_iter().zip((0..).map(|row: usize| cell_number(row * stride))).collect()
-        };
-        let line = line_length(table);
-        let peer: Vec<Row> = table.peer_rows().collect();
-        let own_stride = line * peer.len();
-        Self { own: offsets(table.own_rows().collect(), own_stride), peer: offsets(peer, line) }
+        Self { own: table.own_rows().collect(), peer: table.peer_rows().collect(), line: line_length(table) }
+    }
+
+    /// Returns the number of cells, including those that pad lines to whole blocks.
+    fn cells(&self) -> usize {
+        self.own.len().saturating_mul(self.peer.len()).saturating_mul(self.line)
+    }
+
+    /// A cell number consists of the own end's row, the peer's row, the source port and the column,
+    /// from the most significant to the least. The number of cells must be within
+    /// [`Limits::cells`].
+    fn offsets(&self) -> RowOffsets {
+        let own_stride = self.line * self.peer.len();
+        RowOffsets { own: Offsets::new(&self.own, own_stride), peer: Offsets::new(&self.peer, self.line) }
     }
 }
 
 /// Rows of one end.
 struct Rows<'a> {
-    offsets: &'a AHashMap<Row, u32>,
+    offsets: &'a Offsets,
     rest: [u32; 2],
 }
 
 impl<'a> Rows<'a> {
-    #[expect(clippy::expect_used, reason = "an axis has a row for addresses of a family that no rule distinguishes")]
-    fn new(offsets: &'a AHashMap<Row, u32>, rest: impl Fn(Family) -> Row) -> Self {
-        let place = |family| *offsets.get(&rest(family)).expect("the row of the rest is a row");
-        Self { offsets, rest: Family::ALL.map(place) }
+    fn new(offsets: &'a Offsets, rest: impl Fn(Family) -> Row) -> Self {
+        Self { offsets, rest: Family::ALL.map(|family| offsets.place(Some(rest(family)))) }
     }
 
     fn rest(&self, family: Family) -> u32 {
@@ -71,7 +106,7 @@ impl<'a> Rows<'a> {
     }
 
     fn place(&self, row: Option<Row>) -> u32 {
-        row.and_then(|row| self.offsets.get(&row).copied()).unwrap_or(NOWHERE)
+        self.offsets.place(row)
     }
 
     /// Reports whether a class that shares its number has another row than the default of its
@@ -87,19 +122,26 @@ impl<'a> Rows<'a> {
     /// Returns the trie from classes to rows.
     #[expect(clippy::expect_used, reason = "a table has the classes of the same flush")]
     fn tree(&self, classes: &[(ClassId, Row)], of: NumberedClasses<'_>, blocks: &mut Blocks) -> Cell {
-        let mut others: Vec<([u8; 4], u32)> = Vec::new();
+        let mut others: Vec<(u32, u32)> = Vec::new();
         for (class, row) in classes {
             let family = of.compiled.family_of(*class).expect("a class of a table has a family");
             let value = self.place(Some(*row));
             if value != self.rest(family) {
-                others.push((of.numbers.value(*class, family).to_be_bytes(), value));
+                others.push((of.numbers.value(*class, family), value));
             }
         }
-        let rest = Family::ALL.map(|family| (family_bit(family).to_be_bytes(), self.rest(family)));
+        others.sort_unstable();
         // The highest bit of a class is the family.
-        let rest = rest.iter().map(|([_, key @ ..], value)| Assignment { key, bits: 1, value: *value });
-        let others = others.iter().map(|([_, key @ ..], value)| Assignment { key, bits: 24, value: *value });
-        blocks.assign(Cell::value(NOWHERE), &rest.chain(others).collect::<Vec<_>>())
+        let mut starts: Vec<(u32, u32)> = Vec::with_capacity(2 * others.len() + 2);
+        let mut others = others.into_iter().peekable();
+        for family in Family::ALL {
+            let bit = family_bit(family);
+            starts.push((bit, self.rest(family)));
+            while let Some((number, value)) = others.next_if(|(number, _)| *number & CLASSES == bit) {
+                starts.extend([(number, value), (number + 1, self.rest(family))]);
+            }
+        }
+        blocks.ranges(&starts, 3, None)
     }
 
     /// Returns the trie with other rows for some class numbers.
@@ -129,54 +171,45 @@ impl<'a> Rows<'a> {
 }
 
 impl Group {
-    /// Returns the tries of a table, all of them new uses.
+    /// Returns the tries of a table, all of them new uses. `before` are those of the same group at
+    /// the last update.
     pub(super) fn new(
         of: NumberedClasses<'_>,
         (direction, table, limits): (Direction, &TableView<'_>, &Limits),
+        before: Option<&Self>,
         blocks: &mut Blocks,
         decisions: &mut Decisions,
     ) -> Result<Self, Closed> {
         let is_large = table.cell_count() > SMALL;
-        let lines = table.own_rows().count().saturating_mul(table.peer_rows().count());
+        let rows = OrderedRows::new(table);
         let too_many = || Closed::TooManyCells(table.cell_count());
-        if lines.saturating_mul(line_length(table)) >= limits.cells as usize {
+        if rows.cells() >= limits.cells as usize {
             return Err(too_many());
         }
-        let offsets = RowOffsets::new(table);
+        let offsets = rows.offsets();
         let own = Rows::new(&offsets.own, |family| table.own_rest(family));
         let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
         let (own_classes, peer_classes) = (table.own_classes(), table.peer_classes());
         if own.needs_more_numbers(&own_classes, of) || peer.needs_more_numbers(&peer_classes, of) {
             return Err(Closed::TooManyClasses(limits.classes));
         }
-        let stretches = stretches(table, limits.work).ok_or_else(too_many)?;
-        let mut used =
-            Used { direction, table, decisions, values: vec![None; table.decisions().len()], used: Vec::new() };
-        let values: Vec<(u32, u32, u32)> =
-            stretches.into_iter().map(|(start, end, decided)| (start, end, used.value(decided))).collect();
-        let used = used.used;
-        let cells = numbered_tree(values, if is_large { 4 } else { 2 }, blocks);
+        let stretches = stretches(table, &rows, limits.work).ok_or_else(too_many)?;
+        let values = vec![None; table.decisions().len()];
+        let mut used = Used { direction, table, decisions, values, used: Vec::new() };
+        let value = |(start, decided)| (start, used.value(decided));
+        let mut starts: Vec<(u32, u32)> = stretches.into_iter().map(value).collect();
+        starts.push((cell_number(rows.cells()), 0));
+        let decisions = used.used;
+        let before = before.filter(|before| is_large && before.roots.is_large);
+        let before = before.map(|before| (&before.starts[..], before.roots.cells));
+        let cells = blocks.ranges(&starts, if is_large { 4 } else { 2 }, before);
+        starts.truncate(if is_large { starts.len() } else { 0 });
         let own = own.tree(&own_classes, of, blocks);
         let peer = peer.tree(&peer_classes, of, blocks);
-        let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, cell_number(column)));
-        let [details, protocols] = l4_trees(columns, blocks);
-        let port_stride = table.l4_columns();
-        let ports = table.source_port_stretches().map(|(port, column)| (port, cell_number(column * port_stride)));
-        let (source_ports, no_source_port) = source_port_tree(ports, blocks);
-        let roots = GroupRoots {
-            own,
-            peer,
-            details,
-            protocols,
-            source_ports,
-            no_source_port: Cell::value(no_source_port),
-            cells,
-            is_large,
-            shortcuts: Shortcuts::default(),
-        };
-        let fixed = blocks.count(cells) as u64
-            + [details, protocols, source_ports].map(|root| paths(blocks, root)).iter().sum::<u64>();
-        Ok(Self { roots: roots.with_shortcuts(blocks), decisions: used, fixed })
+        let roots = GroupRoots { own, peer, cells, is_large, ..roots_of_columns(table, blocks) };
+        let of_columns = [roots.details, roots.protocols, roots.source_ports];
+        let fixed = blocks.count(cells) as u64 + of_columns.map(|root| paths(blocks, root)).iter().sum::<u64>();
+        Ok(Self { roots: roots.with_shortcuts(blocks), decisions, fixed, offsets, starts })
     }
 
     /// Returns the maximum number of blocks of the tries, without sharing with other groups.
@@ -186,7 +219,7 @@ impl Group {
 
     /// Returns the maximum number of blocks that the tries from classes to rows would take.
     pub(super) fn charge_of_rows(of: NumberedClasses<'_>, table: &TableView<'_>, blocks: &mut Blocks) -> u64 {
-        let offsets = RowOffsets::new(table);
+        let offsets = OrderedRows::new(table).offsets();
         let own = Rows::new(&offsets.own, |family| table.own_rest(family));
         let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
         let trees = [own.tree(&table.own_classes(), of, blocks), peer.tree(&table.peer_classes(), of, blocks)];
@@ -203,9 +236,8 @@ impl Group {
         table: &TableView<'_>,
         blocks: &mut Blocks,
     ) {
-        let offsets = RowOffsets::new(table);
-        let own = Rows::new(&offsets.own, |family| table.own_rest(family));
-        let peer = Rows::new(&offsets.peer, |family| table.peer_rest(family));
+        let own = Rows::new(&self.offsets.own, |family| table.own_rest(family));
+        let peer = Rows::new(&self.offsets.peer, |family| table.peer_rest(family));
         let (own, peer) = if classes.len() < MANY_CLASSES {
             (
                 own.changed(self.roots.own, classes, (of, |class| table.own_row(class)), blocks),
@@ -226,6 +258,26 @@ impl Group {
     }
 }
 
+/// Returns the tries from protocols and ports to columns, and no others.
+fn roots_of_columns(table: &TableView<'_>, blocks: &mut Blocks) -> GroupRoots {
+    let columns = table.l4_stretches().map(|(protocol, detail, column)| (protocol, detail, cell_number(column)));
+    let [details, protocols] = l4_trees(columns, blocks);
+    let port_stride = table.l4_columns();
+    let ports = table.source_port_stretches().map(|(port, column)| (port, cell_number(column * port_stride)));
+    let (source_ports, no_source_port) = source_port_tree(ports, blocks);
+    GroupRoots {
+        own: Cell::value(NOWHERE),
+        peer: Cell::value(NOWHERE),
+        details,
+        protocols,
+        source_ports,
+        no_source_port: Cell::value(no_source_port),
+        cells: Cell::value(0),
+        is_large: false,
+        shortcuts: Shortcuts::default(),
+    }
+}
+
 fn paths(blocks: &Blocks, root: Cell) -> u64 {
     blocks.paths(root).into()
 }
@@ -243,29 +295,26 @@ fn cell_number(cell: usize) -> u32 {
     u32::try_from(cell).expect("numbers of cells have 31 bits")
 }
 
-/// Returns the begin and end of each range of cells with one decision, in order, and the index of
-/// the decision in the table; `None` if the computation exceeds `max_work`.
-fn stretches(table: &TableView<'_>, max_work: usize) -> Option<Vec<(u32, u32, usize)>> {
-    let length = line_length(table);
-    let peer: Vec<Row> = table.peer_rows().collect();
+/// Returns the start of each range of cells with one decision, in order, and the index of the
+/// decision in the table; `None` if the computation exceeds `max_work`.
+fn stretches(table: &TableView<'_>, rows: &OrderedRows, max_work: usize) -> Option<Vec<(u32, usize)>> {
     let mut lines = table.lines().with_max_work(max_work);
     let mut starts: Vec<(u32, usize)> = Vec::new();
     let mut line = 0;
-    for own in table.own_rows() {
-        for peer in &peer {
+    for own in &rows.own {
+        for peer in &rows.peer {
             if starts.len() > MAX_STRETCHES {
                 return None;
             }
-            for (start, decided) in lines.stretches(own, *peer)? {
+            for (start, decided) in lines.stretches(*own, *peer)? {
                 if starts.last().is_none_or(|(_, last)| *last != decided) {
                     starts.push((cell_number(line + start), decided));
                 }
             }
-            line += length;
+            line += rows.line;
         }
     }
-    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([cell_number(line)]);
-    Some(starts.iter().zip(ends).map(|((start, decided), end)| (*start, end, *decided)).collect())
+    Some(starts)
 }
 
 /// Decisions of a table that are in its cells.
