@@ -10,10 +10,13 @@
 //! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hasher};
 
 use ahash::{AHashMap, AHashSet, RandomState};
 use hashbrown::HashTable;
+
+mod packed;
+
+use packed::Packed;
 
 /// Number of cells of a block.
 pub const CELLS: usize = 256;
@@ -94,7 +97,7 @@ pub struct Assignment<'k> {
 
 #[derive(Debug)]
 struct Block {
-    cells: Box<[Cell; CELLS]>,
+    cells: Packed,
     /// Hash of the cells.
     hash: u64,
     /// Number of cells and roots that lead to it.
@@ -162,15 +165,19 @@ impl Blocks {
     }
 
     /// Returns the cells of a block that leads to values.
-    pub(crate) fn cells(&self, number: u32) -> Option<&[Cell; CELLS]> {
-        Some(&*self.blocks.get(number as usize)?.as_ref()?.cells)
+    #[must_use]
+    pub fn cells(&self, number: u32) -> Option<[Cell; CELLS]> {
+        Some(self.block(number)?.cells.unpacked())
+    }
+
+    fn block(&self, number: u32) -> Option<&Block> {
+        self.blocks.get(number as usize)?.as_ref()
     }
 
     /// Returns the number of blocks of a trie without sharing within it or with others: an upper
     /// bound of the blocks that it takes. Costs no walk.
     pub(crate) fn paths(&self, root: Cell) -> u32 {
-        let block = root.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
-        block.map_or(0, |block| block.paths)
+        root.as_block().and_then(|number| self.block(number)).map_or(0, |block| block.paths)
     }
 
     /// Returns the number of blocks of a trie without sharing with others. The cost is proportional
@@ -182,7 +189,8 @@ impl Blocks {
             let Some(number) = cell.as_block().filter(|number| seen.insert(*number)) else { continue };
             // Most blocks lead to no other, and need not be read.
             if self.paths(cell) > 1 {
-                cells.extend(self.cells(number).into_iter().flatten().filter(|cell| cell.as_block().is_some()));
+                let below = self.block(number).into_iter().flat_map(|block| block.cells.iter());
+                cells.extend(below.filter(|cell| cell.as_block().is_some()));
             }
         }
         seen.len()
@@ -202,8 +210,7 @@ impl Blocks {
     }
 
     fn cell(&self, number: u32, byte: u8) -> Cell {
-        let block = self.blocks.get(number as usize).and_then(Option::as_ref);
-        block.and_then(|block| block.cells.get(usize::from(byte))).copied().unwrap_or_default()
+        self.block(number).map(|block| block.cells.get(byte)).unwrap_or_default()
     }
 
     /// Returns the trie with other values; later assignments override earlier ones. The previous
@@ -265,7 +272,7 @@ impl Blocks {
         }
         cells.get_mut(next..).into_iter().for_each(|behind| behind.fill(new.outside));
         let owned: Vec<Cell> = cells.iter().copied().filter(|cell| cell.as_block().is_some()).collect();
-        let result = self.intern(cells);
+        let result = self.intern(&cells);
         // The block, if one was made, has retained its children.
         owned.into_iter().for_each(|child| self.release(child));
         result
@@ -309,18 +316,20 @@ impl Blocks {
     /// made.
     #[expect(clippy::expect_used, reason = "the ways of all blocks are counted first")]
     pub(crate) fn adopt(&mut self, found: BTreeMap<u32, Box<[Cell; CELLS]>>) {
+        let found: BTreeMap<u32, Packed> =
+            found.into_iter().map(|(number, cells)| (number, Packed::new(&cells))).collect();
         assert!(self.blocks.is_empty(), "blocks are taken over before any is made");
         let extent = found.last_key_value().map_or(0, |(last, _)| *last as usize + 1);
         self.blocks.resize_with(extent, || None);
         self.free = (1..).take(extent.saturating_sub(1)).filter(|number| !found.contains_key(number)).collect();
         for (number, cells) in &found {
-            let hash = hash_of(&self.hasher, cells);
+            let hash = self.hasher.hash_one(cells);
             if self.by_cells.find(hash, |other| found.get(other) == Some(cells)).is_some() {
                 // Of two equal blocks, only one is used.
                 self.retired.push(*number);
                 continue;
             }
-            let rehash = |number: &u32| found.get(number).map_or(0, |cells| hash_of(&self.hasher, cells));
+            let rehash = |number: &u32| found.get(number).map_or(0, |cells| self.hasher.hash_one(cells));
             self.by_cells.insert_unique(hash, *number, rehash);
             self.adopted.push(*number);
         }
@@ -329,13 +338,13 @@ impl Blocks {
             count_paths(&found, *number, MAX_DEPTH, &mut paths);
         }
         let uses: Vec<Cell> =
-            self.adopted.iter().filter_map(|number| found.get(number)).flat_map(|cells| **cells).collect();
+            self.adopted.iter().filter_map(|number| found.get(number)).flat_map(Packed::iter).collect();
         for (number, cells) in found {
             if self.adopted.binary_search(&number).is_ok()
                 && let Some(slot) = self.blocks.get_mut(number as usize)
             {
                 let paths = *paths.get(&number).expect("the ways of each have been counted");
-                let hash = hash_of(&self.hasher, &cells);
+                let hash = self.hasher.hash_one(&cells);
                 *slot = Some(Block { cells, hash, references: 0, paths, is_new: false });
             }
         }
@@ -371,9 +380,9 @@ impl Blocks {
         }
     }
 
-    /// Returns the blocks that are new since the last call and have not been retired. They must be
-    /// written before a root that leads to them.
-    pub fn take_written(&mut self) -> Vec<(u32, &[Cell; CELLS])> {
+    /// Returns the numbers of the blocks that are new since the last call and have not been retired,
+    /// ascending. Their [cells](Self::cells) must be written before a root that leads to them.
+    pub fn take_written(&mut self) -> Vec<u32> {
         let mut written = std::mem::take(&mut self.written);
         written.sort_unstable();
         written.dedup();
@@ -383,8 +392,8 @@ impl Blocks {
             }
         }
         self.trim();
-        let cells = |number: u32| Some((number, &*self.blocks.get(number as usize)?.as_ref()?.cells));
-        written.into_iter().filter_map(cells).collect()
+        written.retain(|number| self.block(*number).is_some());
+        written
     }
 
     /// Returns the new cell at a depth of `depth` bytes; the caller gets a use of it.
@@ -425,29 +434,29 @@ impl Blocks {
             *cell = self.assigned(*cell, depth + 1, &of_byte);
             owned.push(*cell);
         }
-        let result = self.intern(cells);
+        let result = self.intern(&cells);
         // The block, if one was made, has retained its children.
         owned.into_iter().for_each(|child| self.release(child));
         result
     }
 
     fn cells_of(&self, cell: Cell) -> Box<[Cell; CELLS]> {
-        let block = cell.as_block().and_then(|number| self.blocks.get(number as usize)?.as_ref());
-        block.map_or_else(|| Box::new([cell; CELLS]), |block| block.cells.clone())
+        Box::new(cell.as_block().and_then(|number| self.cells(number)).unwrap_or([cell; CELLS]))
     }
 
     /// Returns the cell for these cells, with a use of it: their common value, an existing block,
     /// or a new one.
     #[expect(clippy::expect_used, reason = "2^32 blocks do not fit into memory")]
-    fn intern(&mut self, cells: Box<[Cell; CELLS]>) -> Cell {
+    fn intern(&mut self, cells: &[Cell; CELLS]) -> Cell {
         let [first, ..] = *cells;
         if first.as_block().is_none() && cells.iter().all(|cell| *cell == first) {
             return first;
         }
-        let hash = hash_of(&self.hasher, &cells);
+        let packed = Packed::new(cells);
+        let hash = self.hasher.hash_one(&packed);
         let blocks = &self.blocks;
         let is_like = |number: &u32| {
-            blocks.get(*number as usize).and_then(Option::as_ref).is_some_and(|block| block.cells == cells)
+            blocks.get(*number as usize).and_then(Option::as_ref).is_some_and(|block| block.cells == packed)
         };
         if let Some(number) = self.by_cells.find(hash, is_like) {
             let cell = Cell::block(*number);
@@ -456,7 +465,7 @@ impl Blocks {
         }
         cells.iter().for_each(|cell| self.retain(*cell));
         let paths = cells.iter().fold(1_u32, |paths, cell| paths.saturating_add(self.paths(*cell)));
-        let block = Some(Block { cells, hash, references: 1, paths, is_new: true });
+        let block = Some(Block { cells: packed, hash, references: 1, paths, is_new: true });
         let number = match self.free.pop_first() {
             Some(number) => number,
             None => {
@@ -480,15 +489,6 @@ impl Blocks {
         self.written.push(number);
         Cell::block(number)
     }
-}
-
-/// Returns the hash of a block's cells, which are read four at a time.
-fn hash_of(hasher: &RandomState, cells: &[Cell; CELLS]) -> u64 {
-    let mut state = hasher.build_hasher();
-    for four in cells.chunks_exact(4) {
-        state.write_u128(four.iter().fold(0, |all, Cell(cell)| all << 32 | u128::from(*cell)));
-    }
-    state.finish()
 }
 
 /// Values of adjacent numbers.
@@ -518,18 +518,13 @@ impl Ranges<'_> {
 
 /// Counts the blocks of the trie that begins at a block, once for each path; `u32::MAX` if it is no
 /// trie.
-fn count_paths(
-    found: &BTreeMap<u32, Box<[Cell; CELLS]>>,
-    number: u32,
-    depth: usize,
-    paths: &mut AHashMap<u32, u32>,
-) -> u32 {
+fn count_paths(found: &BTreeMap<u32, Packed>, number: u32, depth: usize, paths: &mut AHashMap<u32, u32>) -> u32 {
     if let Some(known) = paths.get(&number) {
         return *known;
     }
     let Some(depth) = depth.checked_sub(1) else { return u32::MAX };
     paths.insert(number, u32::MAX);
-    let below = found.get(&number).into_iter().flat_map(|cells| cells.iter()).filter_map(|cell| cell.as_block());
+    let below = found.get(&number).into_iter().flat_map(Packed::iter).filter_map(Cell::as_block);
     let count = below.fold(1_u32, |sum, below| sum.saturating_add(count_paths(found, below, depth, paths)));
     paths.insert(number, count);
     count

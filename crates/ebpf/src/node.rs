@@ -252,7 +252,7 @@ impl Node {
         // Entries closed by this write no longer count when the change comes into force; entries
         // opened by it are valid already.
         add(MapKind::Exact, exact);
-        add(MapKind::Blocks, self.tables.blocks().take_written().into_iter().map(|(number, _)| number).collect());
+        add(MapKind::Blocks, self.tables.blocks().take_written());
         if is_first {
             add(MapKind::Groups, vec![0]);
         }

@@ -293,7 +293,8 @@ impl Bench {
         let ends = [(source, of_family(SOURCE_CLASS)), (destination, of_family(DESTINATION_CLASS))];
         let addresses = tree(&mut blocks, 0, &ends);
         let interfaces = tree(&mut blocks, 0, &[(&1_u32.to_be_bytes(), 1)]);
-        for (number, cells) in blocks.take_written() {
+        for number in blocks.take_written() {
+            let cells = blocks.cells(number).expect("a new block is in use");
             self.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
         self.write(MapKind::Groups, 3, &group.to_bytes());

@@ -47,7 +47,8 @@ fn write(blocks: &mut Blocks) {
     let extent = blocks.extent();
     MAP.with_borrow_mut(|map| {
         map.resize(extent.max(1), [0; CELLS]);
-        for (number, cells) in blocks.take_written() {
+        for number in blocks.take_written() {
+            let cells = blocks.cells(number).expect("a new block is in use");
             map[number as usize] = cells.map(Cell::bits);
         }
     });

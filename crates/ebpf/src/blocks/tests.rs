@@ -36,7 +36,7 @@ fn equal_blocks_are_shared_and_numbers_are_reused_after_a_while() {
     assert_eq!(blocks.len(), 2, "both second bytes lead to the same block");
     let same = blocks.assign(Cell::value(0), &[assignment(&[1, 1], 16, 5), assignment(&[2, 1], 16, 5)]);
     assert_eq!((one, blocks.len()), (same, 2));
-    let map: Vec<u32> = blocks.take_written().into_iter().map(|(number, _)| number).collect();
+    let map = blocks.take_written();
     assert_eq!(map.len(), 2);
     assert!(blocks.take_written().is_empty());
     blocks.release(one);
@@ -57,7 +57,7 @@ struct ModelMap(BTreeMap<u32, [Cell; CELLS]>);
 
 impl ModelMap {
     fn take(&mut self, blocks: &mut Blocks) {
-        self.0.extend(blocks.take_written().into_iter().map(|(number, cells)| (number, *cells)));
+        self.0.extend(blocks.take_written().into_iter().map(|number| (number, blocks.cells(number).unwrap())));
     }
 
     fn get(&self, root: Cell, key: &[u8]) -> u32 {

@@ -138,7 +138,8 @@ fn known_connections_pass_except_with_untracked_policy_or_on_interfaces_without_
                 let mut blocks = Blocks::new();
                 let interfaces =
                     blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value: 1 }]);
-                for (number, cells) in blocks.take_written() {
+                for number in blocks.take_written() {
+                    let cells = blocks.cells(number).expect("a new block is in use");
                     bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
                 }
                 bench.write(MapKind::Roots, 2, &roots.with_interfaces(interfaces, &blocks).to_bytes());

@@ -30,7 +30,8 @@ fn packet(source: &str, destination: &str) -> Vec<u8> {
 fn workload(bench: &Bench) {
     let mut blocks = Blocks::new();
     let interfaces = blocks.assign(Cell::value(0), &[Assignment { key: &[0, 0, 0, 1], bits: 32, value: 1 }]);
-    for (number, cells) in blocks.take_written() {
+    for number in blocks.take_written() {
+        let cells = blocks.cells(number).expect("a new block is in use");
         bench.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
     }
     let record = EndpointRecord { kind: EndpointKind::Workload, ..EndpointRecord::default() };
