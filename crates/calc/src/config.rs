@@ -1,6 +1,6 @@
 //! Configuration of the graph.
 
-use tortie_model::Hostname;
+use tortie_model::{Hostname, NamespacedName};
 
 pub use tortie_labelindex::Overlap;
 
@@ -88,6 +88,10 @@ pub struct GraphConfig {
     /// Whether there is an Istio mesh in ambient mode (Felix's `IstioAmbientMode`). Then the IP set
     /// of its workloads exists, and endpoints have a field that they are in it.
     pub istio_ambient_mode: bool,
+    /// Services of trusted DNS servers (`DNSTrustedServers`). While rules match domain names, the
+    /// desired state has the set of the endpoints of each; see
+    /// [`service_set_id`](crate::service_set_id). None by default.
+    pub dns_services: Vec<NamespacedName>,
     /// Felix's `IpInIpEnabled`, if set: overrides the IP pools' modes.
     pub ipip_enabled: Option<bool>,
     /// Felix's `VXLANEnabled`, if set: overrides the IPv4 pools' modes.
@@ -141,6 +145,7 @@ impl GraphConfig {
             address_claims: AddressClaims::default(),
             http_by_proxy: false,
             istio_ambient_mode: false,
+            dns_services: Vec::new(),
             ipip_enabled: None,
             vxlan_enabled: None,
             program_ipip_routes: true,

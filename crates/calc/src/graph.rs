@@ -93,7 +93,7 @@ impl Graph {
             policies: Policies::default(),
             profiles: Profiles::default(),
             profile_decoder: ProfileDecoder::default(),
-            scanner: RuleScanner::new(config.http_by_proxy),
+            scanner: RuleScanner::new(config.http_by_proxy, &config.dns_services),
             bound: MemberBound::new(config.policy_members),
             services: ServiceIndex::default(),
             order: PolicySorter::default(),

@@ -85,5 +85,6 @@ pub use claims::{claim_problems, standing_claims};
 pub use config::{AddressClaims, Demand, GraphConfig, Overlap, ReadyFlag, RouteSource, SourceSpoofing};
 pub use graph::Graph;
 pub use problem::{ClaimFlaw, IgnoredObject, Reason};
+pub use scanner::service_set_id;
 pub use stats::GraphStats;
 pub use tortie_labelindex::{Scans, ScansByFact};

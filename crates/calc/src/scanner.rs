@@ -3,6 +3,7 @@
 
 mod compile;
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -108,11 +109,21 @@ pub(crate) struct RuleScanner {
     touched: Vec<IpSetId>,
     http_by_proxy: bool,
     pub(crate) domains: DomainSets,
+    /// Services whose endpoints are needed while rules match domain names.
+    dns_services: Vec<ServiceSet>,
+}
+
+/// Returns the id of the set of a service's endpoints with their ports.
+#[must_use]
+pub fn service_set_id(service: &NamespacedName) -> IpSetId {
+    ServiceSet { service: service.clone(), with_ports: true }.id()
 }
 
 impl RuleScanner {
-    pub(crate) fn new(http_by_proxy: bool) -> Self {
-        Self { http_by_proxy, ..Self::default() }
+    pub(crate) fn new(http_by_proxy: bool, dns_services: &[NamespacedName]) -> Self {
+        let services = dns_services.iter().cloned().collect::<BTreeSet<_>>().into_iter();
+        let dns_services = services.map(|service| ServiceSet { service, with_ports: true }).collect();
+        Self { http_by_proxy, dns_services, ..Self::default() }
     }
 
     /// Joins rules with their sets, which are in use until the rules are released.
@@ -145,9 +156,25 @@ impl RuleScanner {
         for id in sets.iter().flat_map(RuleSets::iter) {
             self.sets.get_mut(id).expect("the sets of compiled rules are known").references += 1;
         }
+        if has_domains(&sets) {
+            self.use_dns_services();
+        }
         let sets: Arc<[RuleSets]> = sets.into();
         self.lists.insert(Arc::clone(&sets), UsedList { sets: Arc::clone(&sets), users: 1 });
         sets
+    }
+
+    /// Learned addresses come from answers of these services.
+    fn use_dns_services(&mut self) {
+        for service in &self.dns_services {
+            let id = service.id();
+            let set = self.sets.entry(id.clone()).or_insert_with(|| {
+                let source = SetSource::Service(service.clone());
+                UsedSet { source, references: 0, reported: false, spellings: SmallVec::new() }
+            });
+            set.references += 1;
+            self.touched.push(id);
+        }
     }
 
     /// Returns the selectors of the sets of acquired rules, without duplicate sets, in the order of
@@ -177,7 +204,11 @@ impl RuleScanner {
         if self.lists.is_empty() {
             self.lists = AHashMap::new();
         }
-        for id in rules.iter().flat_map(|rule| rule.sets.iter()) {
+        let dns_services: Vec<IpSetId> = match has_domains(rules.sets()) {
+            true => self.dns_services.iter().map(ServiceSet::id).collect(),
+            false => Vec::new(),
+        };
+        for id in rules.iter().flat_map(|rule| rule.sets.iter()).chain(&dns_services) {
             let set = self.sets.get_mut(id).expect("the sets of acquired rules are known");
             set.references -= 1;
             if set.references == 0 {
@@ -230,6 +261,10 @@ impl RuleScanner {
             && self.touched.is_empty()
             && self.domains.is_empty()
     }
+}
+
+fn has_domains(sets: &[RuleSets]) -> bool {
+    sets.iter().any(|sets| !sets.dst_domains.is_empty())
 }
 
 /// Returns the number of references of rules to sets.

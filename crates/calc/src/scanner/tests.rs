@@ -104,3 +104,34 @@ fn services_have_ports_only_as_destinations() {
     assert!(sets.src[0].as_str().starts_with("svcnoport:"));
     assert!(sets.dst_ip_ports[0].as_str().starts_with("svc:"));
 }
+
+#[test]
+fn endpoints_of_dns_services_are_needed_while_rules_match_domains() {
+    let service = NamespacedName::new("kube-system", "kube-dns");
+    let id = super::service_set_id(&service);
+    let mut scanner = RuleScanner::new(false, &[service.clone(), service.clone()]);
+    let by_name = |name: &str| {
+        let mut rule = Rule::new(RuleAction::Allow);
+        rule.destination.extras.domains = [name.parse().unwrap()].into();
+        rules([rule])
+    };
+    let plain = scanner.acquire(&rules([from("a == 'b'")]));
+    let is_service = |sets: &[(tortie_model::IpSetId, SetSource)]| sets.iter().any(|(of, _)| *of == id);
+    assert!(!is_service(&flush(&mut scanner).activated));
+    let first = scanner.acquire(&by_name("a.io"));
+    assert!(is_service(&flush(&mut scanner).activated));
+    // A rule about the service itself has the same set.
+    let mut rule = Rule::new(RuleAction::Allow);
+    rule.destination.extras.service = Some(Box::new(service));
+    let itself = scanner.acquire(&rules([rule]));
+    assert_eq!(itself.iter().next().unwrap().sets.dst_ip_ports[..], [id.clone()]);
+    let second = scanner.acquire(&by_name("b.io"));
+    scanner.release(&first);
+    scanner.release(&itself);
+    assert!(!is_service(&flush(&mut scanner).deactivated));
+    scanner.release(&second);
+    assert!(is_service(&flush(&mut scanner).deactivated));
+    scanner.release(&plain);
+    flush(&mut scanner);
+    assert!(scanner.is_empty());
+}
