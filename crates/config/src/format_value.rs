@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::Cidr;
+use tortie_model::{Cidr, DomainName};
 
+use super::dns_server::DnsServer;
 use super::server::GrpcServer;
 
 /// A value as text that its parser accepts, or `none`.
@@ -42,6 +43,8 @@ format_values! {
     Ipv6Addr: value => value.to_string();
     Cidr: value => value.to_string();
     Regex: value => format!("/{value}/");
+    DnsServer: value => value.to_string();
+    DomainName: value => value.to_string();
     GrpcServer: value => value.to_string();
     InterfaceName: value => value.to_string();
     (u16, u16): value => format!("{}:{}", value.0, value.1);

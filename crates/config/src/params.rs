@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::Cidr;
+use tortie_model::{Cidr, DomainName};
 use tortie_parameters::{BadValue, Parameter};
 
+use super::dns_server::DnsServer;
 use super::format_value::FormatValue;
 use super::parse::{self, FailsafePort, IfacePattern, LogRate, LogSeverity, Parsed, TableRange, choices};
 use super::server::GrpcServer;
@@ -95,6 +96,26 @@ choices!(
         PortUnreachable = "PortUnreachable",
         /// A reset for TCP, ICMP "administratively prohibited" for other protocols.
         ResetOrProhibited = "ResetOrProhibited",
+    }
+);
+choices!(
+    /// Names that get the addresses of a DNS answer.
+    DnsMatchNames {
+        /// The question and the targets of its aliases.
+        Chain = "Chain",
+        /// The question alone.
+        Question = "Question",
+    }
+);
+choices!(
+    /// Names that may have addresses of pools and nodes.
+    DnsClusterAddresses {
+        /// Those below the cluster domain.
+        ClusterDomain = "ClusterDomain",
+        /// All.
+        Always = "Always",
+        /// None.
+        Never = "Never",
     }
 );
 choices!(
@@ -346,6 +367,21 @@ params! {
     deny_reject_with: DenyRejectWith = "DenyRejectWith", parse::one_of, DenyRejectWith::PortUnreachable;
     deny_reject_rate: u16 = "DenyRejectRate", |raw| parse::integer_in(raw, 1, 10_000), 100;
     deny_reject_burst: u16 = "DenyRejectBurst", |raw| parse::integer_in(raw, 1, 10_000), 100;
+    dns_trusted_servers: Vec<DnsServer> = "DNSTrustedServers", parse::dns_servers, vec![];
+    dns_cache_file: String = "DNSCacheFile", parse::text, String::new();
+    dns_cache_save_interval: Duration = "DNSCacheSaveInterval", parse::seconds, secs(0);
+    dns_cache_epoch: u32 = "DNSCacheEpoch", |raw| parse::integer_in(raw, 0, i64::from(u32::MAX)), 0;
+    dns_extra_ttl: Duration = "DNSExtraTTL", parse::seconds, secs(0);
+    dns_min_ttl: Duration = "DNSMinTTL", parse::seconds, secs(0);
+    dns_max_ttl: Duration = "DNSMaxTTL", parse::seconds, secs(0);
+    dns_match_names: DnsMatchNames = "DNSMatchNames", parse::one_of, DnsMatchNames::Chain;
+    dns_cluster_addresses: DnsClusterAddresses =
+        "DNSClusterAddresses", parse::one_of, DnsClusterAddresses::ClusterDomain;
+    dns_cluster_domain: Option<DomainName> = "DNSClusterDomain", parse::domain_name, None;
+    dns_max_replies: u16 = "DNSMaxRepliesPerEndpoint", |raw| parse::integer_in(raw, 1, 10_000), 1_000;
+    dns_packets_nfqueue_id: u16 = "DNSPacketsNfqueueID", parse::port, 101;
+    dns_packets_nfqueue_size: u32 = "DNSPacketsNfqueueSize", |raw| parse::integer_in(raw, 1, 65_535), 1_024;
+    dns_packets_nfqueue_max_hold: Duration = "DNSPacketsNfqueueMaxHoldDuration", parse::millis, secs(1);
     nftables_mark_mask: u32 = "NftablesMarkMask", parse::mark_mask, 0;
     nftables_refresh_interval: Duration = "NftablesRefreshInterval", parse::seconds, secs(0);
     iptables_mark_mask: u32 = "IptablesMarkMask", parse::mark_mask, 0;

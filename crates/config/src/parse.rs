@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use regex::Regex;
 use tortie_iptables::InterfaceName;
-use tortie_model::{Cause, Cidr, parse_address, with_causes};
+use tortie_model::{Cause, Cidr, DomainName, parse_address, with_causes};
 use tortie_rules::Marks;
 
+use super::dns_server::{DnsServer, DnsServerError};
 use super::format_value::format_values;
 use super::server::{GrpcServer, ServerError};
 use tortie_resources::spelling::suggestion;
@@ -294,6 +295,17 @@ pub(crate) fn host_address(raw: &str) -> Parsed<String> {
         None if name => Ok(raw.into()),
         None => Err("must be a host name or address".into()),
     }
+}
+
+/// DNS servers, comma-separated.
+pub(crate) fn dns_servers(raw: &str) -> Parsed<Vec<DnsServer>> {
+    let servers = raw.split(',').map(str::trim).filter(|server| !server.is_empty());
+    servers.map(|server| server.parse().map_err(Refusal::of_part::<DnsServerError>(server))).collect()
+}
+
+/// A domain name; empty for none.
+pub(crate) fn domain_name(raw: &str) -> Parsed<Option<DomainName>> {
+    if raw.is_empty() { Ok(None) } else { raw.parse::<DomainName>().map(Some).map_err(Refusal::of) }
 }
 
 /// A range of ports, `first:last` or a single one.

@@ -4,10 +4,10 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing};
+use tortie_calc::{Demand, GraphConfig, Overlap, SourceSpoofing, service_set_id};
 use tortie_dataplane::{
-    DataplaneConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig, NftablesConfig,
-    RouteProtocol, RouteTableIndex, RoutesConfig, TunnelsConfig, WireguardConfig,
+    DataplaneConfig, DomainsConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig,
+    NftablesConfig, RouteProtocol, RouteTableIndex, RoutesConfig, TrustedServer, TunnelsConfig, WireguardConfig,
 };
 use tortie_ebpf::NodeSettings;
 use tortie_ebpf::classes::Budget;
@@ -22,10 +22,10 @@ use tortie_rules::{
 
 use crate::mtu::Mtus;
 use crate::{
-    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, DenyRejectWith, EndpointToHostAction,
-    FailsafePort, FlowTableOffload, IfacePattern, LocalReachability, NatOutgoingExclusions, NftablesLayout,
-    NftablesMode, PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved, RouteSource, ServiceLoopPrevention, Switch,
-    TableRange, WorkloadSourceSpoofing, validate_parameter,
+    AddressClaims, AllowAction, ChainInsertMode, Config, DenyAction, DenyRejectWith, DnsClusterAddresses,
+    DnsMatchNames, DnsServer, EndpointToHostAction, FailsafePort, FlowTableOffload, IfacePattern, LocalReachability,
+    NatOutgoingExclusions, NftablesLayout, NftablesMode, PREFIXES_BY_ADDRESS, ProgramClusterRoutes, Resolved,
+    RouteSource, ServiceLoopPrevention, Switch, TableRange, WorkloadSourceSpoofing, validate_parameter,
 };
 
 /// Parameters that parse but do not fit the machine or each other.
@@ -77,6 +77,14 @@ pub fn graph(config: &Config, hostname: Hostname) -> GraphConfig {
         },
         http_by_proxy: http_by_proxy(config),
         istio_ambient_mode: config.istio_ambient_mode == Switch::Enabled,
+        dns_services: config
+            .dns_trusted_servers
+            .iter()
+            .filter_map(|server| match server {
+                DnsServer::Service { name, .. } => Some(name.clone()),
+                DnsServer::Address(_) => None,
+            })
+            .collect(),
         ipip_enabled: config.ipip_enabled,
         vxlan_enabled: config.vxlan_enabled,
         program_ipip_routes: programs_ipip(config),
@@ -157,9 +165,47 @@ pub fn dataplane(config: &Config, hostname: Hostname, backend: Backend) -> Resul
         ip_forwarding: config.ip_forwarding == Switch::Enabled,
         local_reachability: local_reachability(config),
         floating_ips: config.floating_ips == Switch::Enabled,
+        domains: Some(domains(config)?),
         external_nodes: config.external_nodes.clone(),
         ..DataplaneConfig::new(hostname, rules(config)?, backend)
     })
+}
+
+fn domains(config: &Config) -> Result<DomainsConfig, SettingsError> {
+    let reply_limit = PacketRate::new(config.dns_max_replies, config.dns_max_replies)
+        .ok_or_else(|| unfit("DNSMaxRepliesPerEndpoint")("must be between 1 and 10000"))?;
+    Ok(DomainsConfig {
+        queue: config.dns_packets_nfqueue_id,
+        reply_limit,
+        servers: config.dns_trusted_servers.iter().map(trusted_server).collect(),
+        cluster_domain: config.dns_cluster_domain.clone(),
+        learner: tortie_dns::Settings {
+            min_ttl: config.dns_min_ttl,
+            max_ttl: config.dns_max_ttl.max(config.dns_min_ttl),
+            extra_ttl: config.dns_extra_ttl,
+            match_names: match config.dns_match_names {
+                DnsMatchNames::Chain => tortie_dns::MatchNames::Chain,
+                DnsMatchNames::Question => tortie_dns::MatchNames::Question,
+            },
+            cluster_addresses: match config.dns_cluster_addresses {
+                DnsClusterAddresses::ClusterDomain => tortie_dns::ClusterAddresses::ClusterDomain,
+                DnsClusterAddresses::Always => tortie_dns::ClusterAddresses::Always,
+                DnsClusterAddresses::Never => tortie_dns::ClusterAddresses::Never,
+            },
+            grace: config.dns_cache_save_interval.saturating_mul(2),
+            epoch: config.dns_cache_epoch.to_string(),
+            ..tortie_dns::Settings::default()
+        },
+    })
+}
+
+fn trusted_server(server: &DnsServer) -> TrustedServer {
+    match server {
+        DnsServer::Address(socket) => TrustedServer::Address { address: socket.ip(), port: socket.port() },
+        DnsServer::Service { name, port } => {
+            TrustedServer::Service { name: name.clone(), port: *port, endpoints: service_set_id(name) }
+        }
+    }
 }
 
 fn local_reachability(config: &Config) -> Option<LocalReachabilityConfig> {

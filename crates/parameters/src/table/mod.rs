@@ -1,6 +1,7 @@
 //! All parameters: those of Felix with type and default of its struct tags
 //! (`felix/config/config_params.go`), and Tortie's own.
 
+mod dns;
 mod ebpf;
 mod netfilter;
 mod process;
@@ -24,7 +25,8 @@ const WINDOWS: &str = "for Windows";
 const XDP: &str = "no XDP";
 
 static PARAMETERS: LazyLock<Vec<Parameter>> = LazyLock::new(|| {
-    let mut all = [ebpf::PARAMETERS, netfilter::PARAMETERS, process::PARAMETERS, routing::PARAMETERS].concat();
+    let mut all =
+        [dns::PARAMETERS, ebpf::PARAMETERS, netfilter::PARAMETERS, process::PARAMETERS, routing::PARAMETERS].concat();
     all.sort_by_key(|parameter| parameter.name.to_ascii_lowercase());
     all
 });
@@ -114,10 +116,10 @@ mod tests {
 
     #[test]
     fn each_parameter_and_each_field_is_listed_once() {
-        assert_eq!(parameters().iter().filter(|one| !matches!(one.treatment, Treatment::Own(_))).count(), 218);
+        assert_eq!(parameters().iter().filter(|one| !matches!(one.treatment, Treatment::Own(_))).count(), 227);
         assert!(parameters().is_sorted_by(|a, b| a.name.to_ascii_lowercase() < b.name.to_ascii_lowercase()));
         let mut fields: Vec<&str> = parameters().iter().filter_map(|one| Some(one.field?.name)).collect();
-        assert_eq!(fields.len(), 196);
+        assert_eq!(fields.len(), 219);
         fields.sort_unstable();
         assert!(fields.is_sorted_by(|a, b| a < b));
     }
