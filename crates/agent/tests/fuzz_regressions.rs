@@ -29,7 +29,7 @@ fn agent_config() {
 
 #[test]
 fn netfilter_message() {
-    replay("netfilter_message", netfilter_message::check, 16);
+    replay("netfilter_message", netfilter_message::check, 24);
 }
 
 #[test]

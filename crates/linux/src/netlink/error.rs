@@ -44,6 +44,13 @@ pub enum NetlinkError {
         /// The number of the group.
         group: u16,
     },
+    /// Another process of this network namespace already has this queue of packets
+    /// (`/proc/net/netfilter/nfnetlink_queue` has its netlink port).
+    #[error("NFQUEUE {queue}: another process in this network namespace reads it")]
+    QueueTaken {
+        /// The number of the queue.
+        queue: u16,
+    },
     /// The listed objects changed during each attempt to list them.
     #[error("{subject}: changed at every attempt to list it")]
     Interrupted {

@@ -1,7 +1,7 @@
 //! Access to the kernel's routing subsystem over `rtnetlink(7)`: links, local addresses, routes,
 //! routing rules, permanent neighbours, and tunnel devices with their addresses and forwarding
-//! entries. Also access to netfilter: conntrack entries and their events, and packets that rules
-//! log or that are traced.
+//! entries. Also access to netfilter: conntrack entries and their events, packets that rules log,
+//! queue or trace, and members of sets.
 //!
 //! Everything belongs to the network namespace of the thread that opened the socket. All calls
 //! block, except `read` of the netfilter listeners. Only the needed attributes of the kernel's
@@ -31,6 +31,7 @@ mod locate;
 mod neighbour;
 mod network_namespace;
 mod nflog;
+mod nfqueue;
 mod nft_message;
 pub mod nftrace;
 mod notice;
@@ -60,6 +61,7 @@ pub use error::NetlinkError;
 pub use generation::Nftables;
 pub use link::{LinkState, OddLink};
 pub use nflog::{LoggedHeaders, LoggedPacket, Nflog};
+pub use nfqueue::{InterfaceNames, Nfqueue, QueueHook, Queued, Segment, Transport, TransportPacket};
 pub use notice::Notice;
 pub use ruleset::RulesetSubscription;
 pub use socket::Subscription;

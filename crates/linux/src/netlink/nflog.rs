@@ -16,6 +16,7 @@ use super::waiting::{Read, read_waiting};
 use super::wire::attribute;
 
 pub use headers::LoggedHeaders;
+pub(super) use headers::behind_extensions;
 pub use message::LoggedPacket;
 use message::Message;
 use sequence::Sequence;

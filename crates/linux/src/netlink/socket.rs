@@ -232,6 +232,24 @@ impl Socket {
         self.acknowledgement(subject)
     }
 
+    /// Sends encoded requests together. The kernel answers only those that fail, with messages that
+    /// the caller may ignore.
+    pub(super) fn send_without_answer(
+        &mut self,
+        kind: u16,
+        payloads: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<(), NetlinkError> {
+        let mut bytes = Vec::new();
+        for payload in payloads {
+            self.sequence = self.sequence.wrapping_add(1);
+            bytes.extend(wire::encode(kind, NLM_F_REQUEST, self.sequence, &payload));
+        }
+        if !bytes.is_empty() {
+            self.raw.send_to(&bytes, &SocketAddr::new(0, 0), 0).map_err(socket_error("send"))?;
+        }
+        Ok(())
+    }
+
     fn send_raw(&mut self, kind: u16, flags: u16, payload: &[u8]) -> Result<(), NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = wire::encode(kind, flags, self.sequence, payload);

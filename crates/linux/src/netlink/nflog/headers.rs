@@ -101,7 +101,7 @@ fn ipv6(packet: &[u8]) -> Option<LoggedHeaders> {
 
 /// Returns the protocol after the extension headers of IPv6, and its bytes; none if they are in
 /// another fragment.
-fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, &[u8]) {
+pub(in crate::netlink) fn behind_extensions(first: u8, bytes: &[u8]) -> (u8, &[u8]) {
     let (mut header, mut rest) = (first, bytes);
     loop {
         let Some(&[next, length, high, low]) = rest.first_chunk() else { return (header, rest) };
