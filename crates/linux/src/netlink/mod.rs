@@ -28,6 +28,7 @@ mod leftovers;
 mod link;
 mod listing;
 mod locate;
+mod members;
 mod neighbour;
 mod network_namespace;
 mod nflog;
@@ -60,6 +61,7 @@ pub use conntrack::{Connection, ConnectionEvent, ConnectionEvents, Conntrack, Co
 pub use error::NetlinkError;
 pub use generation::Nftables;
 pub use link::{LinkState, OddLink};
+pub use members::{IpSetMembers, MemberChange, NftMembers, SetMember};
 pub use nflog::{LoggedHeaders, LoggedPacket, Nflog};
 pub use nfqueue::{InterfaceNames, Nfqueue, QueueHook, Queued, Segment, Transport, TransportPacket};
 pub use notice::Notice;

@@ -11,9 +11,12 @@ pub(super) const NFT_MSG_NEWCHAIN: u16 = SUBSYSTEM | 3;
 pub(super) const NFT_MSG_NEWRULE: u16 = SUBSYSTEM | 6;
 pub(super) const NFT_MSG_GETRULE: u16 = SUBSYSTEM | 7;
 pub(super) const NFT_MSG_DELRULE: u16 = SUBSYSTEM | 8;
+pub(super) const NFT_MSG_NEWSETELEM: u16 = SUBSYSTEM | 12;
+pub(super) const NFT_MSG_GETSETELEM: u16 = SUBSYSTEM | 13;
+pub(super) const NFT_MSG_DELSETELEM: u16 = SUBSYSTEM | 14;
 
 const NLA_F_NESTED: u16 = 0x8000;
-const NFTA_LIST_ELEM: u16 = 1;
+pub(super) const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 
@@ -28,7 +31,7 @@ pub(super) const NFTA_RULE_USERDATA: u16 = 7;
 const NFTA_CMP_SREG: u16 = 1;
 const NFTA_CMP_OP: u16 = 2;
 const NFTA_CMP_DATA: u16 = 3;
-const NFTA_DATA_VALUE: u16 = 1;
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
 const NFT_CMP_EQ: u32 = 0;
 
 /// Destination register: the first attribute of all expressions that load a value.

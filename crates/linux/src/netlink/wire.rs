@@ -108,6 +108,9 @@ pub(super) fn parse_ack(subject: &'static str, frame: &Frame<'_>) -> Result<(), 
     if code == 0 {
         return Ok(());
     }
+    if let Some((errno, detail)) = ip_set_error(code) {
+        return Err(NetlinkError::Refused { subject, errno, detail });
+    }
     let errno = errno(code).ok_or(NetlinkError::Malformed { subject: "acknowledgement" })?;
     let detail = if frame.flags & NLM_F_ACK_TLVS == 0 {
         String::new()
@@ -128,6 +131,18 @@ pub(super) fn parse_done(subject: &'static str, frame: &Frame<'_>) -> Result<(),
     let detail = detail_of(frame.payload.get(4..).unwrap_or_default());
     let errno = errno(code).ok_or(NetlinkError::Malformed { subject: "end of a listing" })?;
     Err(NetlinkError::Refused { subject, errno, detail })
+}
+
+/// Returns the error of a code beyond those of the system, which only IP sets use
+/// (`enum ipset_errno`).
+fn ip_set_error(code: i32) -> Option<(Errno, String)> {
+    const IPSET_ERR_PRIVATE: i32 = 4_096;
+    const IPSET_ERR_HASH_FULL: i32 = 4_352;
+    let code = code.checked_neg().filter(|code| *code > IPSET_ERR_PRIVATE)?;
+    if code == IPSET_ERR_HASH_FULL {
+        return Some((Errno::NOSPC, "the set is full".to_owned()));
+    }
+    Some((Errno::INVAL, format!("error {code} of IP sets")))
 }
 
 /// Returns the error of a negative code.
