@@ -11,13 +11,14 @@ mod sysctl;
 mod threads;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tortie_dataplane::{
-    AddressPlace, CallTimes, Clock, Command, CommandStatus, Conntrack, Device, DeviceChange, FdbEntry, Kernel,
-    KernelError, Links, Measured, Neighbour, NeighbourChange, Neighbours, Netfilter, Outcome, ProxyNeighbour,
+    AddressPlace, CallTimes, Clock, Command, CommandStatus, Conntrack, Device, DeviceChange, DomainLearner, FdbEntry,
+    Kernel, KernelError, Links, Measured, Neighbour, NeighbourChange, Neighbours, Netfilter, Outcome, ProxyNeighbour,
     ProxyNeighbourChange, Qdisc, QdiscChange, Route, RouteChange, RouteTableIndex, Routing, RoutingRule,
     RoutingRuleChange, SysctlPath, Sysctls, WireguardChange, WireguardDevice,
 };
@@ -71,7 +72,17 @@ pub struct LinuxKernel {
     /// Started with the first address to answer for.
     responder: Option<Responder>,
     sysctls: SysctlTree,
+    domains: Option<Domains>,
     times: CallTimes,
+}
+
+/// Keeper of domain sets.
+struct Domains(Box<dyn DomainLearner + Send>);
+
+impl fmt::Debug for Domains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Domains")
+    }
 }
 
 impl LinuxKernel {
@@ -91,6 +102,7 @@ impl LinuxKernel {
             read_ahead: ReadAhead::default(),
             responder: None,
             sysctls: SysctlTree::new(PathBuf::from("/proc/sys")),
+            domains: None,
             times: CallTimes::default(),
         }
     }
@@ -111,6 +123,12 @@ impl LinuxKernel {
     #[must_use]
     pub fn with_limits(self, limits: TimeLimits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// Uses this keeper of domain sets; without one, no domain sets are made.
+    #[must_use]
+    pub fn with_domains(self, learner: Option<Box<dyn DomainLearner + Send>>) -> Self {
+        Self { domains: learner.map(Domains), ..self }
     }
 
     /// Begins to read these nftables tables on one thread each. The first
@@ -246,6 +264,11 @@ fn kernel_error(error: NetlinkError) -> KernelError {
 }
 
 impl Kernel for LinuxKernel {
+    fn domains(&mut self) -> Option<&mut dyn DomainLearner> {
+        let learner: &mut dyn DomainLearner = self.domains.as_mut()?.0.as_mut();
+        Some(learner)
+    }
+
     fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
         Some(self)
     }

@@ -7,7 +7,7 @@ use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
 use tortie_nftables::TableId;
 
 use super::error::NetlinkError;
-use super::nft_message::SUBSYSTEM;
+use super::nft_message::{NFT_MSG_DELSETELEM, NFT_MSG_NEWSETELEM, SUBSYSTEM};
 use super::socket::Socket;
 use super::wire;
 
@@ -19,10 +19,17 @@ const NFT_MSG_NEWGEN: u16 = SUBSYSTEM | 15;
 const ARP: u8 = 3;
 /// `struct nfgenmsg`.
 const HEADER_LEN: usize = 4;
+/// `struct nlattr`.
+const ATTRIBUTE_HEADER_LEN: usize = 4;
 /// Attribute of the table, in messages about tables, chains, rules, sets and elements alike.
 const TABLE: u16 = 1;
+/// Attribute of the set, in messages about elements.
+const SET: u16 = 2;
+/// Beginnings of the names of domain sets, whose members another thread keeps.
+const DOMAIN_SETS: [&[u8]; 2] = [b"cali40d-", b"cali60d-"];
 
 /// Socket that receives nftables transactions, and counts those that change one of some tables.
+/// Changes of the members of domain sets do not count.
 #[derive(Debug)]
 pub struct RulesetSubscription {
     socket: Socket,
@@ -74,18 +81,29 @@ impl Transactions {
         if kind == NFT_MSG_NEWGEN {
             self.count += u64::from(std::mem::take(&mut self.is_touched));
         } else if kind & 0xff00 == SUBSYSTEM && !self.is_touched {
-            self.is_touched = self.is_about_ours(payload);
+            self.is_touched = self.is_about_ours(payload) && !is_about_learned_members(kind, payload);
         }
     }
 
     fn is_about_ours(&self, payload: &[u8]) -> bool {
-        let (Some(&family), Some(attributes)) = (payload.first(), payload.get(HEADER_LEN..)) else { return false };
-        let table = NlasIterator::new(attributes).map_while(Result::ok).find(|it| it.kind() & NLA_TYPE_MASK == TABLE);
-        let Some(table) = table else { return false };
-        let name = table.value().strip_suffix(&[0]).unwrap_or(table.value());
+        let (Some(&family), Some(name)) = (payload.first(), name_in(payload, TABLE)) else { return false };
         let number = |ours: &TableId| if ours.is_arp { ARP } else { wire::family_number(ours.family) };
         self.tables.iter().any(|ours| ours.name.as_bytes() == name && number(ours) == family)
     }
+}
+
+/// Reports whether a message is about members of a domain set.
+fn is_about_learned_members(kind: u16, payload: &[u8]) -> bool {
+    matches!(kind, NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM)
+        && name_in(payload, SET).is_some_and(|set| DOMAIN_SETS.iter().any(|prefix| set.starts_with(prefix)))
+}
+
+/// Returns the name in an attribute of a message.
+fn name_in(payload: &[u8], wanted: u16) -> Option<&[u8]> {
+    let mut attributes = NlasIterator::new(payload.get(HEADER_LEN..)?).map_while(Result::ok);
+    let attribute = attributes.find(|it| it.kind() & NLA_TYPE_MASK == wanted)?;
+    let length = usize::from(attribute.length());
+    attribute.into_inner().get(ATTRIBUTE_HEADER_LEN..length)?.split(|byte| *byte == 0).next()
 }
 
 #[cfg(test)]

@@ -40,8 +40,12 @@ kernel_test! {
             ("nft delete element ip calico s { 10.0.0.1 }", 5),
             ("nft flush chain ip calico a", 6),
             ("iptables-nft -A INPUT -j ACCEPT", 6),
-            ("nft delete table ip calico", 7),
-            ("nft flush ruleset", 8),
+            ("nft 'add set ip calico cali40d-x.0 { type ipv4_addr ; }'", 7),
+            ("nft add element ip calico cali40d-x.0 { 10.0.0.1, 10.0.0.2 }", 7),
+            ("nft delete element ip calico cali40d-x.0 { 10.0.0.1 }", 7),
+            ("nft 'add element ip calico cali40d-x.0 { 10.0.0.1 }; add element ip calico s { 10.0.0.3 }'", 8),
+            ("nft delete table ip calico", 9),
+            ("nft flush ruleset", 10),
         ] {
             namespace.shell(line).unwrap();
             let (begun, mut last) = (Instant::now(), None);
