@@ -6,7 +6,7 @@ mod replica;
 
 use proptest::prelude::*;
 use tortie_model::desired::DesiredUpdate as U;
-use tortie_model::{IpSetId, RuleAction};
+use tortie_model::{IpSetId, Rule, RuleAction};
 
 use super::*;
 use crate::policysync::fixture::{
