@@ -48,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// The libraries that a running node brings together.
 const NODE: &[&str] = &[
+    "dns",
     "selector",
     "model",
     "parameters",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tortie_dns::{Cluster, Scope, Settings};
 use tortie_model::{DomainName, DomainPattern, IpSetId, NamespacedName};
 use tortie_netfilter::PacketRate;
-pub use tortie_netfilter::Shard;
+pub use tortie_netfilter::{DomainSetPart, Shard, domain_set_name};
 
 use crate::kernel_error::KernelError;
 

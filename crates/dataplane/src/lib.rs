@@ -53,7 +53,9 @@ pub use config::{
 };
 pub use dataplane::Dataplane;
 pub use device::{Device, DeviceChange, DeviceKind, FdbEntry, Vxlan};
-pub use domains::{DomainLearner, DomainsConfig, LearnerCommand, LearnerError, Shard, TrustedServer};
+pub use domains::{
+    DomainLearner, DomainSetPart, DomainsConfig, LearnerCommand, LearnerError, Shard, TrustedServer, domain_set_name,
+};
 pub use identity::ProblemIdentity;
 pub use kernel::{
     CallTimes, Clock, Conntrack, Kernel, Links, Measured, Neighbours, Netfilter, Routing, Subsystem, Sysctls,

@@ -6,6 +6,7 @@
 
 mod agent;
 pub mod connections;
+pub mod dns;
 pub mod driver;
 pub mod engine;
 pub mod flows;

@@ -30,6 +30,8 @@ pub enum Reporter {
     Ruleset,
     /// The cutting of connections that policy denies.
     Connections,
+    /// The reading of DNS answers.
+    DnsReader,
     /// The thread that writes to a dataplane driver.
     DriverWriter,
     /// The policy sync API.
@@ -50,6 +52,7 @@ impl Reporter {
             Self::Interfaces => "InterfaceMonitor",
             Self::Ruleset => "RulesetMonitor",
             Self::Connections => "ConnectionCutter",
+            Self::DnsReader => "DnsReader",
             Self::DriverWriter => "DriverWriter",
             Self::PolicySync => "PolicySync",
             Self::Listeners => "Listeners",

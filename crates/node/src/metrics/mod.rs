@@ -6,6 +6,7 @@
 
 mod calculation;
 mod dataplane;
+mod dns;
 mod flows;
 mod kernel;
 mod nftables;
@@ -20,6 +21,7 @@ use tortie_linux::bpf::PolicyStats;
 use tortie_linux::exec;
 
 use crate::connections::SharedCutCounts;
+use crate::dns::{DnsMetrics, SharedDnsMetrics};
 use crate::flows::{FlowMetrics, SharedFlows};
 pub use calculation::{ActiveLocal, CalculationMetrics, ClusterCounts};
 pub use dataplane::{DataplaneMetrics, LoopMetrics};
@@ -48,6 +50,8 @@ pub struct Metrics {
     pub connections: SharedCutCounts,
     /// Flows, if they are collected.
     pub flows: SharedFlows,
+    /// DNS answers, once a domain set is in use.
+    pub dns: SharedDnsMetrics,
     /// This process.
     pub process: ProcessMetrics,
 }
@@ -86,6 +90,7 @@ impl Metrics {
         let metrics = Self::default();
         metrics.connections.lock().last_check = Some(Duration::ZERO);
         metrics.flows.set_totals(BTreeMap::new(), FlowMetrics::default());
+        *metrics.dns.lock() = Some(DnsMetrics::default());
         let dataplane = DataplaneMetrics {
             initial_resync: Some(Duration::ZERO),
             bpf: Some(PolicyStats::default()),
@@ -119,6 +124,9 @@ impl Metrics {
         }
         if let Some(flows) = &self.flows.metrics() {
             flows::expose(flows, &mut e);
+        }
+        if let Some(metrics) = &*self.dns.lock() {
+            dns::expose(metrics, &mut e);
         }
         e.count("felix_logs_dropped", "Number of dropped log messages.", self.process.logs_dropped);
         e.count("felix_log_errors", "Number of error messages logged.", self.process.log_errors);

@@ -175,7 +175,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         field("healthTimeoutOverrides", HealthTimeouts),
         "Longest silence of reporters of liveness, `NAME=DURATION` each: `CalculationGraph` (30 s by default), \
              `InternalDataplaneMainLoop` (`DataplaneWatchdogTimeout`), `Datastore`, `InterfaceMonitor`, `RulesetMonitor`, \
-             `ConnectionCutter`, `DriverWriter` and `PolicySync` (60 s each)",
+             `ConnectionCutter`, `DnsReader`, `DriverWriter` and `PolicySync` (60 s each)",
     ),
     used(
         "LogDebugFilenameRegex",

@@ -66,6 +66,7 @@ fn a_thread_without_a_sign_of_life_fails_unless_it_rests() {
         Reporter::Interfaces,
         Reporter::Ruleset,
         Reporter::Connections,
+        Reporter::DnsReader,
         Reporter::DriverWriter,
         Reporter::PolicySync,
     ] {

@@ -1,0 +1,95 @@
+//! Commands of the dataplane.
+
+use std::collections::BTreeSet;
+
+use tortie_dataplane::{DomainSetPart, LearnerCommand, Shard};
+use tortie_dns::{Scope, Settings};
+use tortie_model::IpSetId;
+
+use super::Machine;
+use super::scopes::{Learner, part_of, placed};
+
+/// Effect of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::dns) struct Applied {
+    /// The commands are in force once this batch is done.
+    pub(in crate::dns) needs: u64,
+    /// A scope has a new owner: the cache is to be saved before the next batch is written.
+    pub(in crate::dns) has_new_owner: bool,
+}
+
+impl Machine {
+    /// Applies commands in their order.
+    pub(in crate::dns) fn apply(&mut self, commands: Vec<LearnerCommand>) -> Applied {
+        let mut has_new_owner = false;
+        for command in commands {
+            match command {
+                LearnerCommand::SetSettings(settings) => self.set_settings(settings),
+                LearnerCommand::SetCluster(cluster) => self.learned.set_cluster(cluster),
+                LearnerCommand::SetDomains { set, patterns } => {
+                    self.learned.set_domains(&set, patterns);
+                    self.sets.insert(set);
+                }
+                LearnerCommand::RemoveDomains(set) => {
+                    self.sets.remove(&set);
+                    self.learned.remove_domains(&set);
+                    self.writes.forget_refused(&set);
+                }
+                LearnerCommand::SetScope { scope, owner, shard, sets } => {
+                    has_new_owner |= self.set_scope(scope, owner, shard, sets);
+                }
+                LearnerCommand::RemoveScope(scope) => {
+                    self.streams.remove_scope(scope);
+                    self.learned.remove_scope(scope);
+                    // The changes need the place of the scope.
+                    self.note_changes();
+                    self.scopes.remove(scope);
+                }
+            }
+            // A set that is made anew meanwhile lacks the members that it had.
+            self.note_changes();
+        }
+        Applied { needs: self.writes.collected(), has_new_owner }
+    }
+
+    /// Returns the kernel's sets whose members are to be listed before [`Machine::restore`].
+    pub(in crate::dns) fn kernel_sets(&self) -> Vec<(IpSetId, DomainSetPart)> {
+        let parts: BTreeSet<DomainSetPart> = self.scopes.parts().collect();
+        self.sets.iter().flat_map(|set| parts.iter().map(|part| (set.clone(), *part))).collect()
+    }
+
+    pub(super) fn set_settings(&mut self, mut settings: Settings) {
+        settings.epoch = format!("{} {}", self.time_base, settings.epoch);
+        self.learned.set_settings(settings);
+    }
+
+    /// Reports whether the scope has a new owner.
+    fn set_scope(&mut self, scope: Scope, owner: u64, shard: Shard, sets: Vec<IpSetId>) -> bool {
+        let (before, part) = (self.scopes.get(scope).cloned(), part_of(scope, shard));
+        let is_new_owner = before.as_ref().is_none_or(|before| before.owner != owner);
+        if is_new_owner {
+            self.streams.remove_scope(scope);
+        }
+        let place = before.as_ref().map_or(part, |before| before.part);
+        let needs = before.map_or(0, |before| before.needs);
+        self.scopes.insert(scope, Learner { owner, part: place, sets: sets.clone(), needs });
+        self.learned.set_scope(scope, owner, sets);
+        self.note_changes();
+        if place != part {
+            self.move_members(scope, part);
+        }
+        is_new_owner
+    }
+
+    /// Moves the members of a scope to other sets of the kernel.
+    fn move_members(&mut self, scope: Scope, part: DomainSetPart) {
+        let Some(learner) = self.scopes.get_mut(scope) else { return };
+        let before = std::mem::replace(&mut learner.part, part);
+        for set in &learner.sets {
+            for member in self.learned.members(set).into_iter().filter(|member| member.scope == scope) {
+                self.writes.note(placed(member.clone(), before), false);
+                learner.needs = self.writes.note(placed(member, part), true);
+            }
+        }
+    }
+}

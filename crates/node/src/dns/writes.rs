@@ -1,0 +1,284 @@
+//! Changes of members on their way to the kernel, in numbered batches.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tortie_dataplane::DomainSetPart;
+use tortie_dns::Millis;
+use tortie_model::{InterfaceName, IpSetId};
+
+/// Time between two attempts to write refused members.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Member of a set in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KernelMember {
+    /// The set of patterns.
+    pub(super) set: IpSetId,
+    /// The kernel's set for it.
+    pub(super) part: DomainSetPart,
+    /// The interface of a workload; `None` for the host.
+    pub(super) interface: Option<InterfaceName>,
+    /// The address.
+    pub(super) address: IpAddr,
+}
+
+/// Members to write together. Each occurs once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Batch {
+    /// The members, and whether each is to be present or absent.
+    pub(super) changes: Vec<(KernelMember, bool)>,
+}
+
+/// Result of writing a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// All members are as they should be, except those at these positions, which the kernel refuses.
+    Except(Vec<usize>),
+    /// The kernel did not answer.
+    Unknown,
+}
+
+/// Changes that the kernel refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// Members that the kernel lacks, such as beyond the size of a set.
+    pub(super) additions: usize,
+    /// Members that the kernel has too many.
+    pub(super) removals: usize,
+}
+
+/// A member that is to be written.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    is_present: bool,
+    /// The kernel may have either state, since an earlier write failed. Otherwise it has the
+    /// opposite one.
+    is_uncertain: bool,
+}
+
+/// The changes that the kernel lacks. At most one batch is being written; the others collect in
+/// the next one.
+#[derive(Debug)]
+pub(super) struct Writes {
+    /// The changes of the batch that is collected.
+    pending: BTreeMap<KernelMember, Pending>,
+    /// Refused changes, for another attempt.
+    refused: BTreeMap<KernelMember, bool>,
+    in_flight: Option<(u64, Batch)>,
+    /// The number of the batch that is collected.
+    collected: u64,
+    /// The kernel has this batch and all before.
+    done: u64,
+    /// No batch begins before this time, after one whose outcome is unknown.
+    rests_until: Option<Millis>,
+    /// Refused changes are tried again at this time.
+    retry_at: Option<Millis>,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        let (pending, refused) = (BTreeMap::new(), BTreeMap::new());
+        Self { pending, refused, in_flight: None, collected: 1, done: 0, rests_until: None, retry_at: None }
+    }
+}
+
+impl Writes {
+    /// Takes a change of a member, and returns the number of its batch.
+    pub(super) fn note(&mut self, member: KernelMember, is_present: bool) -> u64 {
+        let was_refused = self.refused.remove(&member).is_some();
+        match self.pending.get_mut(&member) {
+            Some(pending) if pending.is_present == is_present => {}
+            // The kernel never learned of the opposite change.
+            Some(pending) if !pending.is_uncertain => {
+                self.pending.remove(&member);
+            }
+            Some(pending) => pending.is_present = is_present,
+            None => {
+                self.pending.insert(member, Pending { is_present, is_uncertain: was_refused });
+            }
+        }
+        self.collected
+    }
+
+    /// Returns the number of the batch that the next change goes into.
+    pub(super) fn collected(&self) -> u64 {
+        self.collected
+    }
+
+    /// Returns the number of the last batch that the kernel has, with all before.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Returns the number of members that the kernel refuses.
+    pub(super) fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Returns the batch to write now, if there is one.
+    pub(super) fn begin(&mut self, now: Millis) -> Option<Batch> {
+        if self.in_flight.is_some() || self.rests_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.rests_until = None;
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            for (member, is_present) in std::mem::take(&mut self.refused) {
+                self.pending.entry(member).or_insert(Pending { is_present, is_uncertain: true });
+            }
+        }
+        if self.pending.is_empty() {
+            self.done = self.collected;
+            self.collected += 1;
+            return None;
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let batch = Batch { changes: pending.into_iter().map(|(member, it)| (member, it.is_present)).collect() };
+        self.in_flight = Some((self.collected, batch.clone()));
+        self.collected += 1;
+        Some(batch)
+    }
+
+    /// Takes the result of the batch that [`Writes::begin`] returned last. Returns the number of
+    /// refused changes.
+    pub(super) fn finish(&mut self, now: Millis, written: &Written) -> Refused {
+        let Some((number, batch)) = self.in_flight.take() else { return Refused::default() };
+        let refused = match written {
+            Written::Except(refused) => {
+                self.done = number;
+                refused.as_slice()
+            }
+            Written::Unknown => {
+                for (member, is_present) in batch.changes {
+                    // A later change of the member counts, but the kernel may have either state.
+                    let later = self.pending.entry(member).or_insert(Pending { is_present, is_uncertain: true });
+                    later.is_uncertain = true;
+                }
+                self.rests_until = Some(now.after(RETRY));
+                return Refused::default();
+            }
+        };
+        let mut count = Refused::default();
+        for (member, is_present) in refused.iter().filter_map(|at| batch.changes.get(*at)) {
+            *(if *is_present { &mut count.additions } else { &mut count.removals }) += 1;
+            match self.pending.get_mut(member) {
+                Some(later) => later.is_uncertain = true,
+                None => {
+                    self.refused.insert(member.clone(), *is_present);
+                }
+            }
+        }
+        if !self.refused.is_empty() && self.retry_at.is_none() {
+            self.retry_at = Some(now.after(RETRY));
+        }
+        count
+    }
+
+    /// Returns the time of the next attempt; `None` while a batch is being written.
+    pub(super) fn next_attempt(&self) -> Option<Millis> {
+        self.rests_until.or(self.retry_at).filter(|_| self.in_flight.is_none())
+    }
+
+    /// Forgets members of a set that is about to be destroyed, which the kernel refused.
+    pub(super) fn forget_refused(&mut self, set: &IpSetId) {
+        self.refused.retain(|member, _| member.set != *set);
+    }
+
+    /// Reports whether the kernel has everything.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.refused.is_empty() && self.in_flight.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(last: u8) -> KernelMember {
+        KernelMember {
+            set: IpSetId::new("d:x"),
+            part: DomainSetPart::Host,
+            interface: None,
+            address: IpAddr::from([192, 0, 2, last]),
+        }
+    }
+
+    fn batch(changes: &[(u8, bool)]) -> Option<Batch> {
+        let changes = changes.iter().map(|(last, is_present)| (member(*last), *is_present)).collect();
+        Some(Batch { changes })
+    }
+
+    #[test]
+    fn changes_collect_while_a_batch_is_written() {
+        let mut writes = Writes::default();
+        let now = Millis(0);
+        assert_eq!(writes.note(member(1), true), 1);
+        assert_eq!(writes.begin(now), batch(&[(1, true)]));
+        assert_eq!(writes.note(member(2), true), 2);
+        assert_eq!(writes.begin(now), None, "one at a time");
+        assert_eq!(writes.done(), 0);
+        writes.finish(now, &Written::Except(vec![]));
+        assert_eq!(writes.done(), 1);
+        assert_eq!(writes.begin(now), batch(&[(2, true)]));
+        writes.finish(now, &Written::Except(vec![]));
+        assert_eq!(writes.done(), 2);
+        assert!(writes.is_idle());
+    }
+
+    #[test]
+    fn a_change_that_undoes_another_needs_no_write_and_is_done_all_the_same() {
+        let mut writes = Writes::default();
+        let number = writes.note(member(1), true);
+        writes.note(member(1), false);
+        assert_eq!(writes.begin(Millis(0)), None);
+        assert!(writes.done() >= number);
+        assert!(writes.note(member(1), true) > writes.done());
+    }
+
+    #[test]
+    fn a_batch_without_answer_is_written_again_with_later_changes() {
+        let mut writes = Writes::default();
+        let number = writes.note(member(1), true);
+        writes.note(member(2), true);
+        writes.begin(Millis(0)).unwrap();
+        writes.note(member(1), false);
+        writes.finish(Millis(10), &Written::Unknown);
+        assert_eq!((writes.begin(Millis(10)), writes.done()), (None, 0));
+        assert_eq!(writes.next_attempt(), Some(Millis(1_010)));
+        assert_eq!(writes.begin(Millis(1_010)), batch(&[(1, false), (2, true)]));
+        writes.finish(Millis(1_010), &Written::Except(vec![]));
+        assert!(writes.done() >= number && writes.is_idle());
+    }
+
+    #[test]
+    fn a_refused_change_is_tried_again_and_holds_up_no_other() {
+        let mut writes = Writes::default();
+        writes.note(member(1), true);
+        let number = writes.note(member(2), true);
+        writes.begin(Millis(0)).unwrap();
+        assert_eq!(writes.finish(Millis(5), &Written::Except(vec![0])), Refused { additions: 1, removals: 0 });
+        assert_eq!((writes.done(), writes.refused()), (number, 1));
+        assert_eq!(writes.begin(Millis(1_004)), None);
+        assert_eq!(writes.begin(Millis(1_005)), batch(&[(1, true)]));
+        assert_eq!(writes.finish(Millis(1_005), &Written::Except(vec![0])).additions, 1);
+        // The member is gone meanwhile; the kernel may have it nevertheless.
+        writes.note(member(1), false);
+        assert_eq!(writes.begin(Millis(1_006)), batch(&[(1, false)]));
+        assert_eq!(writes.finish(Millis(1_006), &Written::Except(vec![])), Refused::default());
+        assert!(writes.is_idle());
+    }
+
+    #[test]
+    fn refused_changes_of_a_destroyed_set_are_forgotten() {
+        let mut writes = Writes::default();
+        writes.note(member(1), true);
+        writes.begin(Millis(0)).unwrap();
+        writes.finish(Millis(0), &Written::Except(vec![0]));
+        writes.forget_refused(&IpSetId::new("d:x"));
+        assert_eq!(writes.begin(Millis(5_000)), None);
+        assert!(writes.is_idle());
+    }
+}
