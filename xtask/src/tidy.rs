@@ -31,7 +31,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("analysis", &["selector", "model", "calc", "evaluate", "classes"]),
     ("flows", &["model", "rules", "evaluate", "analysis"]),
     ("dataplane", &["model", "dns", "rules", "iptables", "nftables", "ipsets", "netfilter"]),
-    ("config", &["model", "parameters", "resources", "calc", "dns", "iptables", "rules", "evaluate", "ebpf", "dataplane"]),
+    (
+        "config",
+        &["model", "parameters", "resources", "calc", "dns", "iptables", "rules", "evaluate", "ebpf", "dataplane"],
+    ),
     ("linux", &["model", "iptables", "nftables", "rules", "evaluate", "ebpf", "bpf", "flows", "dataplane"]),
     ("revisions", &["model", "resources"]),
     ("datastore", &["model", "resources", "revisions"]),

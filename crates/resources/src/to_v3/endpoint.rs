@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map as JsonMap, Value as Json, json};
 use tortie_model::{Interner, NatMapping, Protocol, QosControls, Update, WorkloadEndpoint};
 
-use super::{Conversion, resource};
+use super::{Conversion, metadata, resource};
 use crate::object::reserved::{NAMESPACE_LABEL, ORCHESTRATOR_LABEL, SERVICE_ACCOUNT_LABEL};
 use crate::object::{Kind, Object, Options, with_object};
 use crate::scalar::resource_protocol_name;
@@ -103,7 +103,7 @@ pub(super) fn workload_endpoint(object: &Object<'_, '_>, interner: &mut Interner
         }
     }
     write_endpoint(&endpoint, &mut fields);
-    let mut resource = resource(Kind::WorkloadEndpoint, &object.id.namespace, &name, fields);
+    let mut resource = resource(Kind::WorkloadEndpoint, metadata(&object.id.namespace, &name), fields);
     let labels: BTreeMap<_, _> = labels(object, account).collect();
     resource["metadata"]["labels"] = json!(labels);
     if let Some(extras) = endpoint.extras.as_deref().filter(|extras| !extras.annotations.is_empty()) {

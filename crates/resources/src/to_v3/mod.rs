@@ -116,13 +116,18 @@ fn convert(
     }
 }
 
-/// Returns a resource of this kind.
-fn resource(kind: Kind, namespace: &str, name: &str, spec: JsonMap<String, Json>) -> Json {
+/// Returns the metadata of a resource.
+fn metadata(namespace: &str, name: &str) -> JsonMap<String, Json> {
     let mut metadata = JsonMap::new();
     metadata.insert("name".into(), name.into());
     if !namespace.is_empty() {
         metadata.insert("namespace".into(), namespace.into());
     }
+    metadata
+}
+
+/// Returns a resource of this kind.
+fn resource(kind: Kind, metadata: JsonMap<String, Json>, spec: JsonMap<String, Json>) -> Json {
     let mut resource = JsonMap::new();
     resource.insert("apiVersion".into(), "projectcalico.org/v3".into());
     resource.insert("kind".into(), kind.as_str().into());

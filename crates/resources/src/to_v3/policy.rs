@@ -4,7 +4,7 @@ use serde_json::{Map as JsonMap, Value as Json, json};
 use sha1::{Digest, Sha1};
 use tortie_model::{DenyAction, NamedProtocol, PortSpec};
 
-use super::{Conversion, resource};
+use super::{Conversion, metadata, resource};
 use crate::k8s::{self, Peer, PolicyRule, label_selector};
 use crate::object::{Kind, Object};
 use crate::scalar::resource_protocol_name;
@@ -69,11 +69,11 @@ pub(super) fn network_policy(object: &Object<'_, '_>, sink: &mut Sink) -> Conver
     let namespace = &*object.id.namespace;
     let deny_action = object.deny_action(sink);
     let resource_of = |fields| {
-        let mut policy = resource(Kind::NetworkPolicy, namespace, &policy_name(&object.id.name), fields);
+        let mut metadata = metadata(namespace, &policy_name(&object.id.name));
         if let Some(action) = deny_action {
-            policy["metadata"]["annotations"] = json!({DENY_ACTION: action.as_str()});
+            metadata.insert("annotations".into(), json!({DENY_ACTION: action.as_str()}));
         }
-        policy
+        resource(Kind::NetworkPolicy, metadata, fields)
     };
     if !known_types {
         return Conversion::Unusable { substitute: Some(resource_of(fields)) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map as JsonMap, Value as Json, json};
 
-use super::{Conversion, resource};
+use super::{Conversion, metadata, resource};
 use crate::object::reserved::NAME_LABEL;
 use crate::object::reserved::{NAMESPACE_PREFIX as NAMESPACE_LABELS, SERVICE_ACCOUNT_PREFIX as ACCOUNT_LABELS};
 use crate::object::{Kind, Object};
@@ -54,5 +54,5 @@ fn profile(
     let labels: BTreeMap<_, _> = own.chain([(format!("{prefix}{NAME_LABEL}"), &*object.id.name)]).collect();
     let labels = labels.into_iter().map(|(label, value)| (label, value.into())).collect::<JsonMap<_, _>>();
     spec.insert("labelsToApply".into(), labels.into());
-    Conversion::Resource(resource(Kind::Profile, "", name, spec))
+    Conversion::Resource(resource(Kind::Profile, metadata("", name), spec))
 }

@@ -17,7 +17,7 @@ use crate::evaluate::{evaluated, messages, settings};
 use crate::maps::{Maps, octets};
 use crate::runner;
 use crate::scenario::{Scenario, scenarios};
-use crate::tables::groups;
+use crate::tables::{groups, written};
 
 /// A change: index into all messages, and the sort of change.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +152,7 @@ impl Live {
         let before: Vec<(GroupId, Option<GroupRoots>)> =
             compiled.groups().map(|group| (group, self.tables.group(group))).collect();
         let changed: BTreeSet<GroupId> = self.tables.update(compiled).into_iter().collect();
-        for (number, cells) in self.tables.blocks().take_written() {
+        for (number, cells) in written(&mut self.tables) {
             self.maps.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
         for (group, roots) in before {

@@ -137,9 +137,7 @@ impl Kernel {
     }
 
     pub(crate) fn write_new(&self, tables: &mut Tables) {
-        let written: Vec<_> =
-            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
-        self.write(&written);
+        self.write(&written(tables));
     }
 
     pub(crate) fn decide(&self, tables: &Tables, group: GroupId, direction: Direction, packet: &Packet) -> DecisionId {
@@ -163,12 +161,17 @@ pub(crate) struct Machine {
     programs: [Vec<u8>; 2],
 }
 
+/// Takes the cells of the blocks that are new since the last call.
+pub(crate) fn written(tables: &mut Tables) -> Vec<(u32, [Cell; CELLS])> {
+    let blocks = tables.blocks();
+    blocks.take_written().into_iter().map(|number| (number, blocks.cells(number).unwrap())).collect()
+}
+
 impl Machine {
     /// Creates it with all blocks of new tables, which are also written to the kernel.
     pub(crate) fn of(tables: &mut Tables, kernel: &Kernel) -> Self {
         let extent = tables.blocks().extent();
-        let written: Vec<_> =
-            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+        let written = written(tables);
         kernel.write(&written);
         Self::new(&written, extent)
     }
@@ -437,8 +440,7 @@ fn nanoseconds_of_a_decision() {
         let begin = std::time::Instant::now();
         let mut tables = Tables::new(&classes.flush());
         let took = begin.elapsed();
-        let written: Vec<_> =
-            tables.blocks().take_written().into_iter().map(|(number, cells)| (number, *cells)).collect();
+        let written = written(&mut tables);
         assert!(tables.closed().next().is_none() && written.len() <= BLOCKS as usize, "{}", written.len());
         kernel.write(&written);
         println!("{count} rules: {} blocks in {took:?}", written.len());

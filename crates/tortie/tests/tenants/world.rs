@@ -82,6 +82,7 @@ impl Facts {
                         .filter(|member| !is_dev_address(member.address()))
                         .map(|m| format!("{m:?}"))
                         .collect(),
+                    Members::Domains(patterns) => patterns.iter().map(ToString::to_string).collect(),
                 };
                 self.members.insert(format!("{:?}", set.id), members);
             }
