@@ -92,28 +92,31 @@ impl Axis {
         if held.is_empty() {
             return None;
         }
-        let mut set = self.unconditional[family].clone();
+        let mut required: SmallVec<[u32; 16]> = SmallVec::new();
         let mut partly: SmallVec<[u32; 16]> = SmallVec::new();
         for number in held.iter().flat_map(|asking| &asking.requiring) {
-            let Condition { required, families: [v4, v6] } = self.by_clause[*number as usize];
+            let Condition { required: atoms, families: [v4, v6] } = self.by_clause[*number as usize];
             let applies = if family == Family::V4 { v4 } else { v6 };
-            match required {
-                1 if applies => set.insert(*number as usize),
+            match atoms {
+                1 if applies => required.push(*number),
                 _ if applies => partly.push(*number),
                 _ => {}
             }
         }
         partly.sort_unstable();
         for same in partly.chunk_by(|left, right| left == right) {
-            let number = same[0] as usize;
-            if self.by_clause[number].required == same.len() {
-                set.insert(number);
+            if self.by_clause[same[0] as usize].required == same.len() {
+                required.push(same[0]);
             }
         }
-        for number in held.iter().flat_map(|asking| &asking.excluding) {
-            set.remove(*number as usize);
+        required.sort_unstable();
+        let set = self.unconditional[family].as_ref().union(self.shape.of(&required).as_ref());
+        let mut excluded: SmallVec<[u32; 16]> = held.iter().flat_map(|asking| &asking.excluding).copied().collect();
+        if excluded.is_empty() {
+            return Some(set);
         }
-        Some(set)
+        excluded.sort_unstable();
+        Some(set.as_ref().without(self.shape.of(&excluded).as_ref()))
     }
 
     /// Adds a bucket. Returns its row, if that is new.

@@ -45,6 +45,29 @@ impl Shape {
         }
     }
 
+    /// Returns the set of these clauses, which are ascending.
+    pub(crate) fn of(self, clauses: &[u32]) -> ClauseSet {
+        let words = clauses.chunk_by(|left, right| left / 64 == right / 64).filter_map(|same| {
+            let place = *same.first()? as usize / 64;
+            Some((place, same.iter().fold(0, |word, clause| word | 1_u64 << (clause % 64))))
+        });
+        self.collect(words)
+    }
+
+    /// Returns the set with these words, whose places are ascending.
+    fn collect(self, words: impl Iterator<Item = (usize, u64)>) -> ClauseSet {
+        let mut set = ClauseSet::new(self);
+        for (place, word) in words.filter(|(_, word)| *word != 0) {
+            if self.summary == 0 {
+                set.words.get_mut(place).into_iter().for_each(|at| *at = word);
+            } else {
+                set.words.get_mut(place / 64).into_iter().for_each(|summary| *summary |= 1 << (place % 64));
+                set.words.push(word);
+            }
+        }
+        set
+    }
+
     /// Interprets words as a set of this shape; no words are the empty set.
     pub(crate) fn set(self, words: &[u64]) -> Clauses<'_> {
         Clauses { shape: self, words }
@@ -128,34 +151,53 @@ impl<'a> Clauses<'a> {
         self.stored().flat_map(|(place, word)| ones(word).map(move |bit| place * 64 + bit))
     }
 
-    /// Returns the clauses that only one of two sets has, ascending.
-    pub(crate) fn differing(self, other: Self) -> impl Iterator<Item = usize> + 'a {
+    /// Returns the words of two sets that at least one of them stores, with their places.
+    fn zipped(self, other: Self) -> impl Iterator<Item = (usize, u64, u64)> + 'a {
         let (mut ours, mut theirs) = (self.stored().peekable(), other.stored().peekable());
-        let words = std::iter::from_fn(move || {
+        std::iter::from_fn(move || {
             let (place, other_place) = (ours.peek().map(|of| of.0), theirs.peek().map(|of| of.0));
             let place = place.into_iter().chain(other_place).min()?;
             let word = ours.next_if(|(at, _)| *at == place).map_or(0, |of| of.1);
             let other_word = theirs.next_if(|(at, _)| *at == place).map_or(0, |of| of.1);
-            Some((place, word ^ other_word))
-        });
+            Some((place, word, other_word))
+        })
+    }
+
+    /// Returns the clauses that only one of two sets has, ascending.
+    pub(crate) fn differing(self, other: Self) -> impl Iterator<Item = usize> + 'a {
+        let words = self.zipped(other).map(|(place, word, other)| (place, word ^ other));
         words.flat_map(|(place, word)| ones(word).map(move |bit| place * 64 + bit))
+    }
+
+    /// Returns the clauses of either set.
+    pub(crate) fn union(self, other: Self) -> ClauseSet {
+        self.shape.collect(self.zipped(other).map(|(place, word, other)| (place, word | other)))
+    }
+
+    /// Returns the clauses that the other set does not have.
+    pub(crate) fn without(self, other: Self) -> ClauseSet {
+        self.shape.collect(self.zipped(other).map(|(place, word, other)| (place, word & !other)))
+    }
+
+    /// Returns a bound of the words that [`Self::common`] reads of each set besides those of its
+    /// result.
+    pub(crate) fn work(self, other: Self) -> usize {
+        if self.shape.summary == 0 { 0 } else { self.words.len().min(other.words.len()) }
+    }
+
+    /// Returns a bound of the words that a lookup reads of each set; for a set with summary at
+    /// least as many as there are in the largest without one.
+    pub(crate) fn work_of_lookup(self) -> usize {
+        if self.shape.summary == 0 { self.words.len() } else { self.words.len().max(PLAIN_WORDS) }
     }
 
     /// Returns the clauses of both sets.
     pub(crate) fn common(self, other: Self) -> ClauseSet {
-        let mut common = ClauseSet { shape: self.shape, words: SmallVec::new() };
-        if self.shape.summary == 0 {
-            common.words.extend(self.words.iter().zip(other.words).map(|(left, right)| left & right));
-            return common;
+        if self.shape.summary > 0 {
+            return self.shape.collect(each_common([self, other]));
         }
-        common.words.resize(self.shape.summary, 0);
-        for (place, word) in each_common([self, other]) {
-            if let Some(summary) = common.words.get_mut(place / 64) {
-                *summary |= 1 << (place % 64);
-                common.words.push(word);
-            }
-        }
-        common
+        let words = self.words.iter().zip(other.words).map(|(left, right)| left & right);
+        ClauseSet { shape: self.shape, words: words.collect() }
     }
 }
 

@@ -58,7 +58,9 @@ impl<'a> Lines<'a> {
             line.enumerate().for_each(|(start, decision)| add(start, decision));
             return Some(found);
         }
-        let rows = self.table.own().clauses(own).common(self.table.peer().clauses(peer));
+        let (own, peer) = (self.table.own().clauses(own), self.table.peer().clauses(peer));
+        let rows = own.common(peer);
+        self.work += own.work(peer);
         let columns = self.table.l4().len();
         for (source_port, of_port) in self.table.source_ports().clauses().enumerate() {
             let clauses = rows.as_ref().common(of_port);
@@ -66,7 +68,7 @@ impl<'a> Lines<'a> {
             let mut starts: Vec<u32> = std::iter::once(0).chain(edges.copied()).collect();
             starts.sort_unstable();
             starts.dedup();
-            self.work += (starts.len() + 1) * clauses.words().len();
+            self.work += rows.as_ref().work(of_port) + (starts.len() + 1) * clauses.as_ref().work_of_lookup();
             if self.work > self.max_work {
                 return None;
             }

@@ -38,6 +38,10 @@ proptest! {
         prop_assert_eq!(first.differing(second).collect::<Vec<_>>(), (&one ^ &other).into_iter().collect::<Vec<_>>());
         let expected = (&common & &third).range(start..).next().copied();
         prop_assert_eq!(first_common([first, second, last], start), expected);
+        prop_assert_eq!(first.union(second), set_of(count, &(&one | &other)));
+        prop_assert_eq!(first.without(second), set_of(count, &(&one - &other)));
+        let ascending: Vec<u32> = one.iter().map(|number| u32::try_from(*number).unwrap()).collect();
+        prop_assert_eq!(Shape::new(count).of(&ascending), all[0].clone());
         let mut rest = all[0].clone();
         other.iter().for_each(|number| rest.remove(*number));
         prop_assert_eq!(rest, set_of(count, &(&one - &other)), "equal sets have equal words");
