@@ -39,7 +39,6 @@ mod texts;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod watch;
 
-#[cfg(any(feature = "etcd", feature = "kubernetes"))]
 pub use contract::{Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, Verb, WatchEvent};
 pub use memory_store::{Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};

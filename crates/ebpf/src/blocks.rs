@@ -380,8 +380,9 @@ impl Blocks {
         }
     }
 
-    /// Returns the numbers of the blocks that are new since the last call and have not been retired,
-    /// ascending. Their [cells](Self::cells) must be written before a root that leads to them.
+    /// Returns the numbers of the blocks that are new since the last call and have not been
+    /// retired, ascending. Their [cells](Self::cells) must be written before a root that leads to
+    /// them.
     pub fn take_written(&mut self) -> Vec<u32> {
         let mut written = std::mem::take(&mut self.written);
         written.sort_unstable();

@@ -367,6 +367,35 @@ kernel_test! {
         look_up_and_connect("legacy", 20);
     }
 
+    #[ignore = "measures times"]
+    fn lookups_direct_held_and_with_a_new_member() {
+        let world = World::new("nft");
+        let addresses = &world.families[0];
+        let socket = world.udp(addresses);
+        let median = |numbers: &mut dyn Iterator<Item = u8>| {
+            let mut times: Vec<Duration> = numbers
+                .map(|number| {
+                    let begin = Instant::now();
+                    socket.send_to(&[number], addresses.server()).unwrap();
+                    socket.recv_from(&mut [0; 512]).unwrap();
+                    begin.elapsed()
+                })
+                .collect();
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        for round in 0..5 {
+            let direct = median(&mut std::iter::repeat_n(1, 1_000));
+            let folder = tempfile::tempdir().unwrap();
+            let reader = world.start(folder.path());
+            let new = median(&mut (0..=u8::MAX));
+            let held = median(&mut std::iter::repeat_n(1, 1_000));
+            drop(reader);
+            world.node.shell(&format!("ipset flush {}", addresses.set)).unwrap();
+            println!("round {round}: direct {direct:?}, held {held:?}, with a new member {new:?}");
+        }
+    }
+
     fn answers_by_tcp_open_their_addresses() {
         let (world, folder) = (World::new("nft"), tempfile::tempdir().unwrap());
         let (_reader, _) = world.start(folder.path());

@@ -92,8 +92,8 @@ impl Reader {
         }
     }
 
-    /// Runs until [`Message::Stop`]. `sets` and `cache` are read once, with the first commands after
-    /// which a scope learns for a set.
+    /// Runs until [`Message::Stop`]. `sets` and `cache` are read once, with the first commands
+    /// after which a scope learns for a set.
     pub(super) fn run(mut self, sets: &mut dyn Sets, cache: Option<&CacheFile>) {
         while !self.is_ending {
             self.around.pulse.beat();
@@ -119,7 +119,7 @@ impl Reader {
                     if !self.is_restored {
                         self.restore(sets, cache);
                     } else if applied.has_new_owner {
-                        // The kernel must not have members of an owner that the cache does not name.
+                        // The kernel must not have members of an owner that the cache lacks.
                         self.save_now();
                     }
                     self.waiting.push((applied.needs, answer));
@@ -130,8 +130,8 @@ impl Reader {
         }
     }
 
-    /// Learns the addresses of the cache, and leads the kernel's members to those of now, once there
-    /// are sets and scopes.
+    /// Learns the addresses of the cache, and leads the kernel's members to those of now, once
+    /// there are sets and scopes.
     fn restore(&mut self, sets: &mut dyn Sets, cache: Option<&CacheFile>) {
         let kernel_sets = self.machine.kernel_sets();
         if kernel_sets.is_empty() {

@@ -34,7 +34,8 @@ pub(super) struct Batch {
 /// Result of writing a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// All members are as they should be, except those at these positions, which the kernel refuses.
+    /// All members are as they should be, except those at these positions, which the kernel
+    /// refuses.
     Except(Vec<usize>),
     /// The kernel did not answer.
     Unknown,
