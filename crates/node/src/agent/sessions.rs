@@ -140,6 +140,7 @@ impl Sessions {
         let kernel = LinuxKernel::new(config.netlink_timeout)
             .with_runner(runner.clone())
             .with_sysctls(machine_options.proc_sys.clone())
+            .with_domains(threads::dns_reader(config, &settings, &metrics, &health))
             .reading_ahead(&tables);
         let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner)
             .without_services(machine_options.without_services);

@@ -5,16 +5,18 @@ use std::thread;
 use std::time::Duration;
 
 use tortie_config::Config;
+use tortie_dataplane::{DataplaneConfig, DomainLearner};
 use tortie_linux::announcements::Announcements;
 use tortie_linux::bpf::PacketLog;
 use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use tortie_linux::stop::Stop;
 use tortie_model::with_causes;
 use tortie_nftables::TableId;
-use tortie_rules::RulesConfig;
+use tortie_rules::{PolicyBackend, RulesConfig};
 
 use super::{AgentError, QUEUE};
 use crate::connections::ConnectionCutter;
+use crate::dns::{DnsOptions, DnsReader, DnsSets};
 use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::metrics::SharedMetrics;
 use tortie_telemetry::health::{Health, Pulse, Reporter};
@@ -52,6 +54,25 @@ pub(super) fn connection_cutter(
     let pulse = health.pulse(Reporter::Connections, Pulse::TIMEOUT);
     let cutter = ConnectionCutter::start(rules, config.netlink_timeout, metrics.lock().connections.clone(), pulse);
     Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
+}
+
+/// Returns the reader of DNS answers, which starts its threads when a domain set is in use; `None`
+/// where no rule can refer to such a set.
+pub(super) fn dns_reader(
+    config: &Config,
+    settings: &DataplaneConfig,
+    metrics: &SharedMetrics,
+    health: &Health,
+) -> Option<Box<dyn DomainLearner + Send>> {
+    let sets = match settings.rules.policy_backend {
+        PolicyBackend::Programs => return None,
+        PolicyBackend::Chains if settings.nftables.is_some() => DnsSets::Nftables,
+        PolicyBackend::Chains => DnsSets::IpSets,
+    };
+    let queue = settings.domains.as_ref()?.queue;
+    let options = DnsOptions { queue, ..DnsOptions::new(sets, settings.families.clone(), config.netlink_timeout) };
+    let pulse = health.pulse(Reporter::DnsReader, Pulse::TIMEOUT);
+    Some(Box::new(DnsReader::new(options, metrics.lock().dns.clone(), pulse)))
 }
 
 pub(super) fn flow_collector(
