@@ -2,6 +2,8 @@
 //! the rest is in memory.
 #![allow(clippy::disallowed_methods, reason = "runs the real programs, in private network namespaces")]
 
+#[path = "kernel/domains.rs"]
+mod domains;
 #[path = "kernel/reject.rs"]
 mod reject;
 
@@ -14,8 +16,8 @@ use std::time::Duration;
 
 use tortie_dataplane::fake::FakeKernel;
 use tortie_dataplane::{
-    CleanupConfig, Clock, Command, CommandStatus, Conntrack, Dataplane, DataplaneConfig, Kernel, KernelError,
-    LinkEvent, Links, Neighbours, Netfilter, Outcome, Routing, Sysctls, cleanup,
+    CleanupConfig, Clock, Command, CommandStatus, Conntrack, Dataplane, DataplaneConfig, DomainLearner, Kernel,
+    KernelError, LinkEvent, Links, Neighbours, Netfilter, Outcome, Routing, Sysctls, cleanup,
 };
 use tortie_iptables::{Backend, Programs};
 use tortie_lab::kernel_test;
@@ -53,6 +55,10 @@ impl<'a> RealKernel<'a> {
 impl Kernel for RealKernel<'_> {
     fn sysctls(&mut self) -> Option<&mut dyn Sysctls> {
         self.rest.sysctls()
+    }
+
+    fn domains(&mut self) -> Option<&mut dyn DomainLearner> {
+        self.rest.domains()
     }
 
     fn conntrack(&mut self) -> Option<&mut dyn Conntrack> {

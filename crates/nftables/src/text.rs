@@ -291,9 +291,8 @@ fn write_statement(action: &Action, context: &Context<'_>, out: &mut String) -> 
             write!(out, "ct mark set ct mark & {:#x} ^ {:#x}", !mark.mask().get(), mark.value())
         }
         Action::NoTrack => out.write_str("notrack"),
-        Action::Queue(number) if context.features.queue => write!(out, "queue flags bypass to {number}"),
-        // As `nft` lists a target of iptables.
-        Action::Queue(_) => out.write_str("xt target \"NFQUEUE\""),
+        // `nft` has no syntax for targets of iptables.
+        Action::Queue(number) => write!(out, "queue flags bypass to {number}"),
         Action::Log(prefix) => write!(out, "log prefix \"{}\" level info", log_prefix(prefix)),
         Action::Nflog { group, prefix } => {
             write!(out, "log prefix \"{}\" snaplen {NFLOG_SIZE} group {group}", within_limit(prefix.as_str()))
