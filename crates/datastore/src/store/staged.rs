@@ -141,10 +141,19 @@ impl StagedWrite {
     /// Returns whether the write still changes anything.
     ///
     /// # Errors
-    /// [`StoreError`], as with the write itself.
+    /// [`StoreError`], as with the write itself. Also [`StoreError::Refused`] if the datastore would
+    /// drop domain names: an API server drops the fields that its schema lacks, and a rule without
+    /// its domains allows all destinations.
     pub fn dry_run(&mut self, store: &dyn ResourceStore) -> Result<bool, StoreError> {
         let based_on = self.before.as_ref().map(|before| before.revision);
-        self.after = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);
+        let made = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);
+        if let (Some(wanted), Some(made)) = (&self.after, &made)
+            && let Some(field) = dropped_domains(wanted, made)
+        {
+            let (key, reason) = (&self.key, "which its schema lacks; add it with deploy/domains.sh");
+            return Err(StoreError::Refused(format!("{key}: the API server drops `{field}`, {reason}").into()));
+        }
+        self.after = made;
         Ok(match (&self.before, &self.after) {
             (Some(before), Some(after)) => !is_same(&before.object, after),
             (before, after) => before.is_some() || after.is_some(),
@@ -161,6 +170,33 @@ impl StagedWrite {
             _ => None,
         }
     }
+}
+
+/// Returns the path of the first list of domains in the specification that the result lacks.
+fn dropped_domains(wanted: &Value, made: &Value) -> Option<String> {
+    fn search(wanted: &Value, made: Option<&Value>, path: &str) -> Option<String> {
+        const FIELDS: [&str; 3] = ["domains", "domainNames", "allowedEgressDomains"];
+        let is_kept = |value: &Value, made: Option<&Value>| match (value, made) {
+            (Value::Array(wanted), Some(Value::Array(made))) => wanted.len() == made.len(),
+            (Value::Array(wanted), _) => wanted.is_empty(),
+            _ => true,
+        };
+        match wanted {
+            Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+                let (made, path) = (made.and_then(|made| made.get(name)), format!("{path}.{name}"));
+                if FIELDS.contains(&name.as_str()) && !is_kept(value, made) {
+                    return Some(path);
+                }
+                search(value, made, &path)
+            }),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(at, item)| search(item, made.and_then(|made| made.get(at)), &format!("{path}[{at}]"))),
+            _ => None,
+        }
+    }
+    search(wanted.get("spec")?, made.get("spec"), "spec")
 }
 
 /// Reports whether two objects are the same, apart from the fields that the datastore and programs
