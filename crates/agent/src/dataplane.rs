@@ -8,6 +8,7 @@ use tortie_config::{LogSeverity, from_environment};
 use super::machine::MachineArgs;
 use tortie_cli::Failure;
 use tortie_cli::capability;
+use tortie_cli::memory;
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
 use tortie_node::DriverAgent;
 use tortie_node::driver::ServedEnd;
@@ -55,6 +56,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let reports = open(args.write_fd, OpenOptions::new().write(true))?;
     let handlers = Handlers { patience: Some(STOP_PATIENCE), ..Handlers::new(agent.waker()) };
     signals::follow_for(agent.stop(), handlers)?;
+    memory::return_unused(agent.stop())?;
     match agent.run(messages, reports).map_err(Failure::failed)? {
         None => {}
         Some(ServedEnd::Stopped) => tracing::info!("stopping; policy stays in force"),

@@ -73,8 +73,9 @@ enum Command {
     Reference(reference::Args),
 }
 
-/// Keeps the memory of this process in small pages, before it has any. The allocator asks for huge
-/// ones and fills them in many places at once, so that they hold a third more than is in use.
+/// Keeps the memory of this process in small pages, where the kernel gives huge ones unasked; the
+/// allocator is built not to ask (its feature `no_thp`). It fills them in many places at once, so
+/// that they hold a third more than is in use.
 fn use_small_pages() {
     // Only kernels without huge pages refuse, which need no other.
     let _ = rustix::thread::disable_transparent_huge_pages(true);

@@ -14,6 +14,7 @@ use tortie_cli::Failure;
 use tortie_cli::capability;
 use tortie_cli::datastore::{DatastoreArgs, SourceSpec};
 use tortie_cli::directory::DirectoryArgs;
+use tortie_cli::memory;
 use tortie_cli::program::{local_sources, read_again};
 use tortie_cli::signals::{self, Handlers, STOP_PATIENCE};
 use tortie_node::engine::Unreadable;
@@ -97,6 +98,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         patience: Some(STOP_PATIENCE),
     };
     signals::follow_for(handle.stop(), handlers)?;
+    memory::return_unused(handle.stop())?;
     let spec = SourceSpec {
         options: settings::manifests(agent.config()),
         blocks: settings::needs_blocks(agent.config()),

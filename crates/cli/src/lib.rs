@@ -53,6 +53,7 @@ mod label;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod manifests;
 mod map;
+pub mod memory;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod names;
 mod node_bounds;
