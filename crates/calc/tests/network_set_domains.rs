@@ -62,7 +62,7 @@ fn set<T: AsRef<str>>(name: &str, label: &str, domains: &[T]) -> Update {
         domains: domains
             .iter()
             .map(|name| name.as_ref().parse().unwrap())
-            .collect::<std::collections::BTreeSet<_>>()
+            .collect::<BTreeSet<_>>()
             .into_iter()
             .collect(),
         ..NetworkSet::default()

@@ -27,8 +27,8 @@
 //!
 //! Fields and messages may be added within a version if either side works without them. Servers of
 //! 0.1 from before [`ClientHello::blocks`], for example, send no IPAM blocks and leave
-//! [`ServerHello::blocks`] unset. Clients from before [`ClientHello::domains`] get policies without the
-//! rules that name domains.
+//! [`ServerHello::blocks`] unset. Clients from before [`ClientHello::domains`] get policies without
+//! the rules that name domains.
 
 pub mod frame;
 mod problem;
