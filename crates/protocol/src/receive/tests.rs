@@ -125,6 +125,7 @@ fn a_member_that_is_added_and_removed_is_removed() {
     let Received::Update(DesiredUpdate::IpSetDelta(delta)) = received else { panic!("{received:?}") };
     let shown = |members: &Members| match members {
         Members::IpPorts(members) => members.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        Members::Domains(_) => panic!("not sent"),
         Members::Nets(_) => panic!("{members:?}"),
     };
     assert_eq!(shown(&delta.added), ["fd00::1,udp:53"]);
