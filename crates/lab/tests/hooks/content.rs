@@ -157,7 +157,9 @@ impl Content {
             ..RootsRecord::default()
         };
         let roots = roots.with_interfaces(interfaces, tables.blocks());
-        for (number, cells) in tables.blocks().take_written() {
+        let blocks = tables.blocks();
+        for number in blocks.take_written() {
+            let cells = blocks.cells(number).unwrap();
             generation.write(MapKind::Blocks, number, &cells.map(|cell| cell.bits().to_ne_bytes()).concat());
         }
         let has_untracked = self.hosts.values().any(|host| host.untracked.is_some());
