@@ -1,5 +1,6 @@
 //! Threads around the engine.
 
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
@@ -56,6 +57,9 @@ pub(super) fn connection_cutter(
     Ok(Some(cutter.map_err(AgentError::start("the thread that cuts connections"))?))
 }
 
+/// Least time between two saves of the addresses learned from DNS answers.
+const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Returns the reader of DNS answers, which starts its threads when a domain set is in use; `None`
 /// where no rule can refer to such a set.
 pub(super) fn dns_reader(
@@ -69,8 +73,14 @@ pub(super) fn dns_reader(
         PolicyBackend::Chains if settings.nftables.is_some() => DnsSets::Nftables,
         PolicyBackend::Chains => DnsSets::IpSets,
     };
-    let queue = settings.domains.as_ref()?.queue;
-    let options = DnsOptions { queue, ..DnsOptions::new(sets, settings.families.clone(), config.netlink_timeout) };
+    let options = DnsOptions {
+        queue: settings.domains.as_ref()?.queue,
+        queue_length: config.dns_packets_nfqueue_size,
+        hold: config.dns_packets_nfqueue_max_hold,
+        cache_file: Some(&config.dns_cache_file).filter(|path| !path.is_empty()).map(PathBuf::from),
+        save_interval: config.dns_cache_save_interval.max(LEAST_SAVE_INTERVAL),
+        ..DnsOptions::new(sets, settings.families.clone(), config.netlink_timeout)
+    };
     let pulse = health.pulse(Reporter::DnsReader, Pulse::TIMEOUT);
     Some(Box::new(DnsReader::new(options, metrics.lock().dns.clone(), pulse)))
 }

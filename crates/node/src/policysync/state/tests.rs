@@ -119,7 +119,7 @@ fn sets_of_domains_are_not_needed() {
     let updates = shop().into_iter().chain([domains, U::Policy(policy_id("p"), value.into())]);
     let mut state = state(Limits::default(), updates);
     state.join(ClientId(1), pod("web"));
-    assert_eq!(shown(&all_of(&mut state, ClientId(1)))[..2], ["set a 3", "policy p"]);
+    assert_eq!(shown(&all_of(&mut state, ClientId(1)))[..3], ["set a 3", "set b 0", "policy p"]);
     state.on_update(U::IpSetRemove(id));
     assert_eq!(state.take(ClientId(1)), ClientOutput::Nothing);
 }
