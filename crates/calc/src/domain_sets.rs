@@ -44,8 +44,8 @@ pub(crate) struct DomainSets {
     watched: AHashMap<IpSetId, Watched>,
     /// Network sets with another list than at the last flush.
     changed: BTreeSet<NetworkSetName>,
-    /// Whether a network set has had domains. It stays, so that nobody can make a node compile all
-    /// policies again and again.
+    /// Whether a network set has had domains. It stays, so that a tenant cannot make a node compile
+    /// all policies again and again.
     is_needed: bool,
     /// Whether `is_needed` is newly set.
     has_begun: bool,

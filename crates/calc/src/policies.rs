@@ -210,8 +210,8 @@ impl Policies {
         self.table.give_back(self.retired.drain(..));
     }
 
-    /// Joins the domains of network sets, and compiles the policies again whose selectors have their
-    /// first domains or no more. Returns the other sets of domains that have changed.
+    /// Joins the domains of network sets, and compiles the policies again whose selectors have
+    /// their first domains or no more. Returns the other sets of domains that have changed.
     pub(crate) fn flush_domains(
         &mut self,
         (scanner, bound): (&mut RuleScanner, &mut MemberBound),

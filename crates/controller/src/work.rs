@@ -92,7 +92,7 @@ fn delete(store: &dyn ResourceStore, key: &ResourceKey, done: &mut Done) -> Resu
     Ok(())
 }
 
-/// Writes the parts that the controller owns. Metadata and other fields that other processes wrote stay.
+/// Writes the parts that the controller owns. Other fields, which other processes wrote, stay.
 fn make(store: &dyn ResourceStore, key: &ResourceKey, resource: &Value, done: &mut Done) -> Result<(), StoreError> {
     match store.get(key) {
         Ok(StoredResource { object, .. }) if is_like(&object, resource) => {}

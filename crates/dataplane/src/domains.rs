@@ -107,6 +107,6 @@ pub enum LearnerError {
     #[error("the reader of DNS answers has ended")]
     Ended,
     /// Members could not be written.
-    #[error("members of domain sets could not be written: {0}")]
+    #[error("members of domain sets could not be written")]
     Kernel(#[from] KernelError),
 }

@@ -159,6 +159,6 @@ pub enum Unenforceable {
     EmptyPortRange,
     /// The id of an IP set is not a valid name.
     IpSetId,
-    /// Which addresses belong to domain names is not known.
+    /// The addresses of domain names are unknown.
     Domains,
 }

@@ -149,9 +149,7 @@ fn write_action(action: &Action, features: &Features, out: &mut String) -> fmt::
         Action::Reject(with) => write!(out, "--jump REJECT{}", answer(*with)),
         Action::ClearMark(bits) => write!(out, "--jump MARK --set-mark 0/{bits}"),
         Action::SetMark(bits) => write!(out, "--jump MARK --set-mark {bits}/{bits}"),
-        Action::SetMaskedMark(mark) => {
-            write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask())
-        }
+        Action::SetMaskedMark(mark) => write!(out, "--jump MARK --set-mark {:#x}/{}", mark.value(), mark.mask()),
         Action::NoTrack => out.write_str("--jump NOTRACK"),
         Action::Queue(number) => write!(out, "--jump NFQUEUE --queue-num {number} --queue-bypass"),
         Action::Log(prefix) => {

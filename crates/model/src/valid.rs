@@ -269,7 +269,7 @@ pub enum Reason {
     /// Domains in a rule of a profile.
     #[error("domains are allowed only in rules of policies")]
     DomainsOfProfile,
-    /// Domains in an untracked policy, which also judges the answers.
+    /// Domains in an untracked policy, which also filters the answers.
     #[error("domains cannot be combined with `untracked`")]
     DomainsAndUntracked,
     /// Domains in a rule with another action.

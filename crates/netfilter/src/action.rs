@@ -8,7 +8,7 @@ use tortie_net::Family;
 use crate::map::DispatchBy;
 use crate::mark::{MarkBits, MaskedMark};
 use crate::name::ChainName;
-use crate::values::{PortRange, Rate, RateUnit};
+use crate::values::{PacketRate, PortRange};
 
 /// Action on a packet that passes all matches of a rule.
 ///
@@ -108,45 +108,6 @@ pub enum RejectWith {
     TcpReset,
     /// ICMP of this family: communication administratively prohibited.
     AdminProhibited(Family),
-}
-
-/// Packets per second, with a burst on top.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PacketRate {
-    rate: u16,
-    burst: u16,
-}
-
-impl PacketRate {
-    /// The kernel's scale: neither rate nor burst can be larger.
-    pub const MAX: u16 = 10_000;
-
-    /// `rate` packets per second with a bucket of `burst` tokens; `None` unless both are from 1 to
-    /// 10000.
-    #[must_use]
-    pub const fn new(rate: u16, burst: u16) -> Option<Self> {
-        if rate == 0 || rate > Self::MAX || burst == 0 || burst > Self::MAX { None } else { Some(Self { rate, burst }) }
-    }
-
-    /// Packets per second.
-    #[must_use]
-    pub const fn rate(self) -> u16 {
-        self.rate
-    }
-
-    /// The size of the bucket.
-    #[must_use]
-    pub const fn burst(self) -> u16 {
-        self.burst
-    }
-}
-
-impl From<PacketRate> for Rate {
-    /// Returns the rate without the burst.
-    #[expect(clippy::expect_used, reason = "both types have the kernel's range")]
-    fn from(limit: PacketRate) -> Self {
-        Self::new(limit.rate(), RateUnit::Second).expect("a packet rate is in the range of a rate")
-    }
 }
 
 macro_rules! prefix_text {

@@ -18,7 +18,7 @@ mod set_name;
 mod set_type;
 mod values;
 
-pub use action::{Action, LogPrefix, NflogPrefix, PacketRate, RejectWith};
+pub use action::{Action, LogPrefix, NflogPrefix, RejectWith};
 pub use chain::{Chain, Comment, Comments, HookPosition, MergedOrigins, Origin, Rule};
 pub use command::{Command, CommandStatus, Outcome};
 pub use graph::ChainGraph;
@@ -32,7 +32,8 @@ pub use problem::{ChainProblem, InPlace, Refusal, StandIn};
 pub use set_name::{DomainSetPart, Shard, domain_set_name, domain_set_part_id, ip_set_name};
 pub use set_type::SetType;
 pub use values::{
-    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PortList, PortRange, Rate, RateUnit,
+    ConntrackState, ConntrackStates, IcmpType, InterfacePattern, InvalidRate, Net, PacketRate, PortList, PortRange,
+    Rate, RateUnit,
 };
 
 pub use tortie_net::{

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tortie_net::{Cidr, Family, InterfaceName, IpSetName, Protocol};
 
-use crate::action::PacketRate;
 use crate::mark::{MarkBits, MaskedMark};
-use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PortList, Rate};
+use crate::values::{ConntrackStates, IcmpType, InterfacePattern, Net, PacketRate, PortList, Rate};
 
 /// One match of a rule.
 ///

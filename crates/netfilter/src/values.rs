@@ -380,5 +380,44 @@ pub enum RateUnit {
 #[error("{0:?} is not a rate such as 10/second")]
 pub struct InvalidRate(pub String);
 
+/// Packets per second, with a burst on top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PacketRate {
+    rate: u16,
+    burst: u16,
+}
+
+impl PacketRate {
+    /// The kernel's scale: neither rate nor burst can be larger.
+    pub const MAX: u16 = 10_000;
+
+    /// `rate` packets per second with a bucket of `burst` tokens; `None` unless both are from 1 to
+    /// 10000.
+    #[must_use]
+    pub const fn new(rate: u16, burst: u16) -> Option<Self> {
+        if rate == 0 || rate > Self::MAX || burst == 0 || burst > Self::MAX { None } else { Some(Self { rate, burst }) }
+    }
+
+    /// Packets per second.
+    #[must_use]
+    pub const fn rate(self) -> u16 {
+        self.rate
+    }
+
+    /// The size of the bucket.
+    #[must_use]
+    pub const fn burst(self) -> u16 {
+        self.burst
+    }
+}
+
+impl From<PacketRate> for Rate {
+    /// Returns the rate without the burst.
+    #[expect(clippy::expect_used, reason = "both types have the kernel's range")]
+    fn from(limit: PacketRate) -> Self {
+        Self::new(limit.rate(), RateUnit::Second).expect("a packet rate is in the range of a rate")
+    }
+}
+
 #[cfg(test)]
 mod tests;

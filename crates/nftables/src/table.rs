@@ -40,6 +40,7 @@ mod changes;
 mod counts;
 mod desired;
 mod flows;
+mod foreign;
 mod isolation;
 mod layouts;
 mod observed;
@@ -496,19 +497,6 @@ impl Table {
             self.edit_unions(name, &after, &before);
         }
         result
-    }
-
-    /// Defines a set whose members another program keeps: it is created without members, and removed
-    /// with all of them.
-    ///
-    /// # Errors
-    /// If two ids have one name.
-    pub fn define_foreign_set(&mut self, id: &IpSetId, name: IpSetName, set_type: SetType) -> Result<(), UpdateError> {
-        self.replace_set(id, name, set_type, [])?;
-        if let Some(set) = self.desired.sets.get_mut(&SetName::new(name)) {
-            set.leave_members();
-        }
-        Ok(())
     }
 
     /// Adds and removes members of a set.

@@ -6,7 +6,6 @@
 
 mod agent;
 pub mod connections;
-pub mod dns;
 pub mod driver;
 pub mod engine;
 pub mod flows;

@@ -141,9 +141,9 @@ impl StagedWrite {
     /// Returns whether the write still changes anything.
     ///
     /// # Errors
-    /// [`StoreError`], as with the write itself. Also [`StoreError::Refused`] if the datastore would
-    /// drop domain names: an API server drops the fields that its schema lacks, and a rule without
-    /// its domains allows all destinations.
+    /// [`StoreError`], as with the write itself. Also [`StoreError::Refused`] if the datastore
+    /// would drop domain names: an API server drops the fields that its schema lacks, and a rule
+    /// without its domains allows all destinations.
     pub fn dry_run(&mut self, store: &dyn ResourceStore) -> Result<bool, StoreError> {
         let based_on = self.before.as_ref().map(|before| before.revision);
         let made = store.dry_run(&self.key, self.after.as_ref(), based_on)?.map(unversioned);

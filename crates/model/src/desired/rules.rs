@@ -94,7 +94,8 @@ impl Rules {
     /// # Errors
     /// [`RulesError`] if the lengths differ, or if a selector, a service, a named port or domains
     /// have no set: the rule would match more than intended. Also if a rule with sets of domains
-    /// does not allow: an address that nobody has asked for would pass a rule that denies names.
+    /// does not allow: an address that no endpoint has resolved would pass a rule that denies
+    /// names.
     pub fn new(rules: Arc<[Rule]>, sets: Arc<[RuleSets]>) -> Result<Self, RulesError> {
         if rules.len() != sets.len() {
             return Err(RulesError::Lengths { rules: rules.len(), sets: sets.len() });

@@ -17,9 +17,9 @@ use tortie_rules::{PolicyBackend, RulesConfig};
 
 use super::{AgentError, QUEUE};
 use crate::connections::ConnectionCutter;
-use crate::dns::{DnsOptions, DnsReader, DnsSets};
 use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::metrics::SharedMetrics;
+use tortie_learner::{DnsOptions, DnsReader, DnsSets};
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 
 const RETRY: Duration = Duration::from_secs(1);

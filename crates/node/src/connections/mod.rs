@@ -8,9 +8,7 @@
 mod counts;
 mod evaluation;
 #[cfg(test)]
-mod fixture;
-#[cfg(test)]
-mod measured;
+mod tests;
 mod tracking;
 mod worker;
 

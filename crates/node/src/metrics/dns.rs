@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tortie_telemetry::exposition::{Exposition, as_f64};
 
-use crate::dns::{DnsMetrics, DnsTally};
+use tortie_learner::{DnsMetrics, DnsTally};
 
 pub(super) fn expose(dns: &DnsMetrics, e: &mut Exposition) {
     let DnsTally { packets_in, responses, invalid, released_programmed, released_timeout, .. } = dns.tally;

@@ -21,12 +21,12 @@ use tortie_linux::bpf::PolicyStats;
 use tortie_linux::exec;
 
 use crate::connections::SharedCutCounts;
-use crate::dns::{DnsMetrics, SharedDnsMetrics};
 use crate::flows::{FlowMetrics, SharedFlows};
 pub use calculation::{ActiveLocal, CalculationMetrics, ClusterCounts};
 pub use dataplane::{DataplaneMetrics, LoopMetrics};
 pub use kernel::{IpsetCounts, IptablesCounts, KernelMetrics, TableCounts};
 pub use nftables::NftablesCounts;
+use tortie_learner::{DnsMetrics, SharedDnsMetrics};
 use tortie_telemetry::exposition::{Exposition, answer};
 use tortie_telemetry::http::Response;
 

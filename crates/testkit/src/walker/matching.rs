@@ -64,8 +64,8 @@ pub(super) fn answer(question: &Match, skb: &Skb, sets: &BTreeMap<IpSetName, Mem
         Match::InInterface(pattern) => interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::NotInInterface(pattern) => !interface_matches(&pattern.to_string(), &skb.in_interface),
         Match::OutInterface(pattern) => interface_matches(&pattern.to_string(), &skb.out_interface),
-        // The modelled nodes have no bridges, no program learns addresses on them, and ARP packets are
-        // not IP packets.
+        // The modelled nodes have no bridges, no program learns addresses on them, and ARP packets
+        // are not IP packets.
         Match::InBridgePort(_) | Match::Bridged | Match::ArpReply(_) | Match::DestinationByInterface(_) => false,
         Match::ReversePathFails => skb.reverse_path_fails,
         Match::LocalAddress { side, negated, .. } => skb.local_addresses.contains(&address(packet, *side)) != *negated,

@@ -80,7 +80,7 @@ impl IpSetMembers {
         for message in messages(changes, LONGEST) {
             match self.send(message) {
                 Ok(()) => outcomes.extend(message.iter().map(|_| Ok(()))),
-                // Changes before the refused one are in effect, and changing them again is no error.
+                // Changes before the refused one are in effect; they may be repeated.
                 Err(NetlinkError::Refused { .. }) => {
                     for change in message {
                         match self.send(std::slice::from_ref(change)) {

@@ -1,4 +1,6 @@
-use super::super::fixture::{evaluator, host_endpoint, ip, node_addresses, policy, tcp, translated, updates, workload};
+use super::super::tests::fixture::{
+    evaluator, host_endpoint, ip, node_addresses, policy, tcp, translated, updates, workload,
+};
 use super::*;
 
 /// Whether the connection is denied where everything else is reached by `interface`.

@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::fixture::{self, evaluator, node_addresses, policy, tcp, updates};
+use super::super::tests::fixture::{self, evaluator, node_addresses, policy, tcp, updates};
 use super::*;
 use tortie_model::desired::DesiredUpdate;
 use tortie_telemetry::health::{Health, Reporter};

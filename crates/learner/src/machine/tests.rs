@@ -8,13 +8,13 @@ use tortie_dataplane::{DomainSetPart, LearnerCommand, Shard};
 use tortie_model::DomainPattern;
 
 use super::*;
-use crate::dns::writes::Batch;
+use crate::writes::Batch;
 
 const HOLD: Duration = Duration::from_secs(1);
 const CLIENT: [u8; 4] = [10, 0, 0, 2];
 
 /// An answer to a question for addresses.
-pub(in crate::dns) fn answer(name: &str, addresses: &[IpAddr]) -> Vec<u8> {
+pub(crate) fn answer(name: &str, addresses: &[IpAddr]) -> Vec<u8> {
     let mut bytes = vec![0, 1, 0x81, 0x80, 0, 1, 0, u8::try_from(addresses.len()).unwrap(), 0, 0, 0, 0];
     for label in name.split('.') {
         bytes.push(u8::try_from(label.len()).unwrap());

@@ -1,10 +1,6 @@
-//! Egress policy by domain name: a thread reads the DNS answers that endpoints receive, and keeps
-//! the members of domain sets.
-//!
-//! Rules hold the answers of trusted servers in a queue of the kernel. The thread `dns` learns
-//! their addresses, has the thread `dns-writer` write the members that follow from them, and
-//! accepts an answer when the kernel has its members, at the latest after a bounded time. So the
-//! first packet to an address finds it open. Answers are never changed or dropped.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "threads that read the kernel's queue, the clock and the cache file")]
 
 mod cache_file;
 mod counts;

@@ -171,7 +171,7 @@ impl Reader {
         match Bound::open(number, length) {
             Ok(queue) => {
                 if std::mem::take(&mut self.is_logged) {
-                    tracing::info!(queue = number, "DNS answers are read again");
+                    tracing::info!(queue = number, "reading DNS answers again");
                 }
                 self.queue = Some(queue);
             }
@@ -186,7 +186,7 @@ impl Reader {
         self.bind_at = Instant::now() + TURN;
         if !std::mem::replace(&mut self.is_logged, true) {
             let queue = self.around.queue.0;
-            tracing::error!(queue, error = %with_causes(error), "DNS answers cannot be read, and pass unread; trying again");
+            tracing::error!(queue, error = %with_causes(error), "cannot read DNS answers, which pass unread; trying again");
         }
     }
 

@@ -15,10 +15,10 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointId,
 };
 
-use super::evaluation::NodeAddresses;
-use super::worker::CutterMessage;
+use crate::connections::evaluation::NodeAddresses;
+use crate::connections::worker::CutterMessage;
 
-pub(super) fn ip(text: &str) -> IpAddr {
+pub(in crate::connections) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
@@ -36,7 +36,7 @@ fn allow_tcp(port: u16) -> Rule {
 }
 
 /// A policy that allows connections to TCP ports, in and out.
-pub(super) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate {
+pub(in crate::connections) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate {
     let all = || rules(ports.iter().copied().map(allow_tcp).collect());
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: all(), outbound: all() };
     DesiredUpdate::Policy(policy_id(name), policy.into())
@@ -57,7 +57,7 @@ fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
     [tier].into()
 }
 
-pub(super) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpdate {
+pub(in crate::connections) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpdate {
     let id = WorkloadEndpointId { orchestrator: "k8s".into(), workload: name.into(), endpoint: "eth0".into() };
     let endpoint = WorkloadEndpoint {
         ipv4_nets: [Cidr::host(ip(address))].into_iter().collect(),
@@ -70,7 +70,7 @@ pub(super) fn workload(name: &str, address: &str, tiers: TierList) -> DesiredUpd
 
 /// A host endpoint with the policies `host` (traffic of the host), `forward` (forwarded traffic),
 /// and `pre-dnat` (incoming traffic).
-pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
+pub(in crate::connections) fn host_endpoint(interface: &str) -> DesiredUpdate {
     let state = HostEndpointState {
         endpoint: HostEndpoint { iface: Some(interface.parse().unwrap()), ..HostEndpoint::default() }.into(),
         tiers: tier(&["host"], &["host"]),
@@ -82,7 +82,7 @@ pub(super) fn host_endpoint(interface: &str) -> DesiredUpdate {
 
 /// Updates that describe the node: `10.0.0.1`, open, and `10.0.0.2`, with the ingress policy
 /// `server`.
-pub(super) fn updates() -> Vec<DesiredUpdate> {
+pub(in crate::connections) fn updates() -> Vec<DesiredUpdate> {
     let open = || rules(vec![Rule::new(RuleAction::Allow)]);
     let profile = Profile { inbound: open(), outbound: open() };
     vec![
@@ -93,7 +93,7 @@ pub(super) fn updates() -> Vec<DesiredUpdate> {
     ]
 }
 
-pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
+pub(in crate::connections) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
     let ssh = FailsafePort { protocol: Protocol::TCP, port: 22, net: None };
     let mut evaluator = Evaluator::new(Settings { failsafe_inbound: vec![ssh], ..Settings::default() });
     updates.iter().for_each(|update| evaluator.apply(update).unwrap());
@@ -101,24 +101,24 @@ pub(super) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
 }
 
 /// That the node is as [`updates`] make it, but for this change.
-pub(super) fn desired(change: DesiredUpdate) -> CutterMessage {
+pub(in crate::connections) fn desired(change: DesiredUpdate) -> CutterMessage {
     CutterMessage::Desired(Box::new(evaluator(&[updates(), vec![change]].concat()).state().clone()))
 }
 
 /// The node has `192.0.2.1` on `eth0` and `198.51.100.1` on `eth1`.
-pub(super) fn node_addresses() -> NodeAddresses {
+pub(in crate::connections) fn node_addresses() -> NodeAddresses {
     let at = |name: &str, address| (name.parse().unwrap(), BTreeSet::from([ip(address)]));
     let addresses = [at("lo", "127.0.0.1"), at("eth0", "192.0.2.1"), at("eth1", "198.51.100.1")];
     NodeAddresses { addresses: BTreeMap::from(addresses), ..NodeAddresses::default() }
 }
 
 /// A TCP connection without NAT.
-pub(super) fn tcp(source: &str, destination: (&str, u16)) -> Connection {
+pub(in crate::connections) fn tcp(source: &str, destination: (&str, u16)) -> Connection {
     translated(source, destination, destination)
 }
 
 /// A TCP connection to an address, answered by another.
-pub(super) fn translated(source: &str, to: (&str, u16), answers: (&str, u16)) -> Connection {
+pub(in crate::connections) fn translated(source: &str, to: (&str, u16), answers: (&str, u16)) -> Connection {
     let tuple = |source: (IpAddr, u16), destination: (IpAddr, u16)| Tuple {
         source: source.0,
         destination: destination.0,

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tortie_lab::netns::Namespace;
 use tortie_linux::netlink::{Conntrack, Flow};
 
-use super::SharedCutCounts;
-use super::evaluation::Exceptions;
 use super::fixture::{self, evaluator, policy, tcp, updates};
-use super::tracking::KernelTracking;
-use super::worker::{CutterMessage, State, Worker};
+use crate::connections::SharedCutCounts;
+use crate::connections::evaluation::Exceptions;
+use crate::connections::tracking::KernelTracking;
+use crate::connections::worker::{CutterMessage, State, Worker};
 
 const CONNECTIONS: u32 = 100_000;
 /// One in so many is denied by the change.

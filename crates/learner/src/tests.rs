@@ -288,7 +288,7 @@ fn look_up_and_connect(implementation: &str, count: u8) {
         println!("{:?}: held lookup p50 {:?}", addresses.family, times[times.len() / 2]);
         assert_eq!(world.dropped(addresses), 0, "a first packet is lost");
         assert_eq!(world.members(addresses).len(), usize::from(count));
-        // Nobody has asked for this one.
+        // The client has not asked for this one.
         assert!(!world.connects(addresses.target(255), Duration::from_millis(50)));
         assert!(world.dropped(addresses) > 0);
     }

@@ -6,7 +6,7 @@ use tortie_dataplane::{DomainSetPart, Shard};
 use tortie_dns::{Member, Scope};
 use tortie_model::IpSetId;
 
-use crate::dns::writes::KernelMember;
+use crate::writes::KernelMember;
 
 /// A scope that learns.
 #[derive(Clone, Debug)]

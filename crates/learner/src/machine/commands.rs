@@ -11,16 +11,16 @@ use super::scopes::{Learner, part_of, placed};
 
 /// Effect of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::dns) struct Applied {
+pub(crate) struct Applied {
     /// The commands are in force once this batch is done.
-    pub(in crate::dns) needs: u64,
+    pub(crate) needs: u64,
     /// A scope has a new owner: the cache is to be saved before the next batch is written.
-    pub(in crate::dns) has_new_owner: bool,
+    pub(crate) has_new_owner: bool,
 }
 
 impl Machine {
     /// Applies commands in their order.
-    pub(in crate::dns) fn apply(&mut self, commands: Vec<LearnerCommand>) -> Applied {
+    pub(crate) fn apply(&mut self, commands: Vec<LearnerCommand>) -> Applied {
         let mut has_new_owner = false;
         for command in commands {
             match command {
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// Returns the kernel's sets whose members are to be listed before [`Machine::restore`].
-    pub(in crate::dns) fn kernel_sets(&self) -> Vec<(IpSetId, DomainSetPart)> {
+    pub(crate) fn kernel_sets(&self) -> Vec<(IpSetId, DomainSetPart)> {
         let parts: BTreeSet<DomainSetPart> = self.scopes.parts().collect();
         self.sets.iter().flat_map(|set| parts.iter().map(|part| (set.clone(), *part))).collect()
     }
