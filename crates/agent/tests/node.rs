@@ -7,6 +7,7 @@ mod node {
     mod claims;
     mod connections;
     mod counters;
+    mod domains;
     mod edits;
     mod ending;
     mod flows;

@@ -353,7 +353,8 @@ kernel_test! {
         socket.send_to(&[1], addresses.server()).unwrap();
         socket.recv_from(&mut [0; 512]).unwrap();
         let took = begin.elapsed();
-        assert!(took >= Duration::from_millis(300), "{took:?}");
+        // The reader counts whole milliseconds.
+        assert!(took >= Duration::from_millis(299), "{took:?}");
         assert!(took < Duration::from_millis(1_900), "{took:?}: the write is still going on");
         drop(reader);
         assert_eq!(metrics.lock().as_ref().unwrap().tally.released_timeout, 1);
