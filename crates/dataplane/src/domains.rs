@@ -51,7 +51,7 @@ pub enum TrustedServer {
 /// Reads DNS answers, and keeps the members of domain sets in the kernel accordingly.
 ///
 /// The dataplane makes and removes the kernel's sets (see
-/// [`domain_set_name`](tortie_netfilter::domain_set_name)), and never edits their members.
+/// [`domain_set_name`]), and never edits their members.
 pub trait DomainLearner {
     /// Applies the commands in order, and returns when the members of the kernel's sets follow
     /// them. Sets exist before [`LearnerCommand::SetDomains`] names them, and are destroyed only
