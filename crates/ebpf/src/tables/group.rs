@@ -203,7 +203,10 @@ impl Group {
         let before = before.filter(|before| is_large && before.roots.is_large);
         let before = before.map(|before| (&before.starts[..], before.roots.cells));
         let cells = blocks.ranges(&starts, if is_large { 4 } else { 2 }, before);
-        starts.truncate(if is_large { starts.len() } else { 0 });
+        if !is_large {
+            starts.clear();
+        }
+        starts.shrink_to_fit();
         let own = own.tree(&own_classes, of, blocks);
         let peer = peer.tree(&peer_classes, of, blocks);
         let roots = GroupRoots { own, peer, cells, is_large, ..roots_of_columns(table, blocks) };
