@@ -333,12 +333,10 @@ fn write_now(
     is_initial: bool,
     output: WriteOutput,
 ) -> Result<(), Failure> {
-    // One write alone is its own check.
-    if pending.len() > 1 || is_initial {
-        let checked = check_all(StagedStore::checking(store), store, pending, is_initial, false)?;
-        if !checked.errors.is_empty() {
-            return Err(checked.refuse(output, pending.len() > 1));
-        }
+    // One write is checked as well: an API server that drops domain names reports no error.
+    let checked = check_all(StagedStore::checking(store), store, pending, is_initial, false)?;
+    if !checked.errors.is_empty() {
+        return Err(checked.refuse(output, pending.len() > 1));
     }
     if is_initial {
         initialise(store).map_err(Failure::failed)?;
@@ -437,7 +435,7 @@ impl WriteOutcome {
     }
 
     /// Returns the writes that would change something, and records the errors. Unless `must_try`,
-    /// a write is not checked if the datastore cannot try it.
+    /// a write without domain names is not checked if the datastore cannot try it.
     fn try_out(
         &mut self,
         store: &dyn ResourceStore,
@@ -457,9 +455,9 @@ impl WriteOutcome {
                 Err(error @ StoreError::Unavailable(_)) => return Err(Failure::failed(error)),
                 // Another client has written it since. The write itself reads it again.
                 Err(StoreError::Conflict { .. } | StoreError::AlreadyExists(_) | StoreError::NotFound(_))
-                    if !must_try => {}
+                    if !must_try && !write.has_domains() => {}
                 // An admission webhook that has side effects refuses dry runs.
-                Err(error) if !must_try && with_causes(&error).contains("dry run") => {}
+                Err(error) if !must_try && !write.has_domains() && with_causes(&error).contains("dry run") => {}
                 Err(error) => self.refused(&write.key, with_causes(&error), pending),
             }
         }

@@ -36,9 +36,10 @@ struct World {
 }
 
 impl World {
-    fn new(backend: &'static str, mode: &str) -> Self {
+    fn new(backend: &'static str, layout: Option<&str>) -> Self {
         let mut node = Node::new(backend, CLUSTER);
-        node.set("FELIX_NFTABLESMODE", mode);
+        node.set("FELIX_NFTABLESMODE", if layout.is_some() { "Enabled" } else { "Disabled" });
+        node.set("FELIX_NFTABLESLAYOUT", layout.unwrap_or("Felix"));
         node.write("policy.yaml", POLICY);
         let cache = node.folder().join("dns-cache").display().to_string();
         node.set("FELIX_DNSCACHEFILE", &cache);
@@ -119,8 +120,8 @@ fn answer_all(socket: &UdpSocket) {
     }
 }
 
-fn names_open_addresses(backend: &'static str, mode: &str) {
-    let world = World::new(backend, mode);
+fn names_open_addresses(backend: &'static str, layout: Option<&str>) {
+    let world = World::new(backend, layout);
     world.assert_connects(0, NAMED, false);
     world.look_up(0, "api.example.com");
     world.assert_connects(0, NAMED, true);
@@ -136,19 +137,23 @@ fn names_open_addresses(backend: &'static str, mode: &str) {
 
 tortie_lab::kernel_test! {
     fn names_open_addresses_for_the_pod_that_asked_with_nft() {
-        names_open_addresses("nft", "Disabled");
+        names_open_addresses("nft", None);
     }
 
     fn names_open_addresses_for_the_pod_that_asked_with_legacy() {
-        names_open_addresses("legacy", "Disabled");
+        names_open_addresses("legacy", None);
     }
 
     fn names_open_addresses_for_the_pod_that_asked_with_nftables() {
-        names_open_addresses("nft", "Enabled");
+        names_open_addresses("nft", Some("Felix"));
+    }
+
+    fn names_open_addresses_for_the_pod_that_asked_with_fast_nftables() {
+        names_open_addresses("nft", Some("Fast"));
     }
 
     fn learned_addresses_survive_a_restart_and_end_with_the_policy() {
-        let mut world = World::new("nft", "Disabled");
+        let mut world = World::new("nft", None);
         world.look_up(0, "api.example.com");
         world.assert_connects(0, NAMED, true);
         world.node.stop(Signal::TERM);

@@ -160,6 +160,12 @@ impl StagedWrite {
         })
     }
 
+    /// Reports whether the new object names domains, which an API server may drop without an error.
+    #[must_use]
+    pub fn has_domains(&self) -> bool {
+        self.after.as_ref().is_some_and(|after| dropped_domains(after, &Value::Null).is_some())
+    }
+
     /// Returns the permission needed to roll the write back, if it differs from that of the write.
     /// A replaced object is rolled back by a replacement, so no other permission is needed.
     #[must_use]
