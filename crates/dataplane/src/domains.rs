@@ -74,7 +74,7 @@ pub enum LearnerCommand {
     SetSettings(Settings),
     /// Replaces the addresses of pools and nodes, and the cluster domain.
     SetCluster(Cluster),
-    /// The kernel has sets for these patterns.
+    /// The kernel has sets for these patterns, which replace earlier ones of the same id.
     SetDomains {
         /// The id of the sets.
         set: IpSetId,

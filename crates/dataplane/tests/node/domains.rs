@@ -291,6 +291,25 @@ fn former_sets_are_left_only_after_the_rules() {
     );
 }
 
+/// The domains of network sets have a set whose id stays when they change.
+#[test]
+fn other_patterns_of_a_known_set_reach_the_learner() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(with_domains(Backend::Nft), world());
+    applied(&mut dataplane, &mut kernel);
+    let mut told = |names: &[&str]| {
+        kernel.learner.as_mut().unwrap().commands.clear();
+        dataplane.on_update(patterns("d:x", names));
+        applied(&mut dataplane, &mut kernel);
+        std::mem::take(&mut kernel.learner.as_mut().unwrap().commands)
+    };
+    for names in [&["a.io", "b.io"][..], &["b.io"], &["a.io"]] {
+        let patterns = names.iter().map(|name| name.parse().unwrap()).collect();
+        assert_eq!(told(names), [LearnerCommand::SetDomains { set: "d:x".into(), patterns }]);
+    }
+    assert_eq!(told(&["a.io"]), []);
+}
+
 #[test]
 fn servers_follow_their_service() {
     let mut kernel = kernel(Backend::Nft);

@@ -1,6 +1,6 @@
 //! The state of the learner, as of its last successful commands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tortie_dns::{Cluster, Scope, Settings};
@@ -15,7 +15,7 @@ use crate::domains::LearnerCommand;
 pub(super) struct Told {
     has_settings: bool,
     has_cluster: bool,
-    sets: BTreeSet<IpSetId>,
+    sets: BTreeMap<IpSetId, Arc<[DomainPattern]>>,
     scopes: BTreeMap<Scope, LearningScope>,
 }
 
@@ -32,7 +32,7 @@ impl Told {
     }
 
     pub(super) fn has_set(&self, id: &IpSetId) -> bool {
-        self.sets.contains(id)
+        self.sets.contains_key(id)
     }
 
     /// Reports whether the learner may write to a part of a set.
@@ -41,7 +41,7 @@ impl Told {
             DomainSetPart::Interfaces(shard) => *scope != Scope::Host && told.shard == shard,
             DomainSetPart::Host => *scope == Scope::Host,
         };
-        self.sets.contains(id) && self.scopes.iter().any(is_of)
+        self.sets.contains_key(id) && self.scopes.iter().any(is_of)
     }
 
     /// Returns the commands that must precede new chains. An endpoint keeps the sets of its former
@@ -59,7 +59,7 @@ impl Told {
         let gone =
             self.scopes.iter().filter(|(scope, told)| !scopes.has(**scope) && !scopes.is_ending(**scope, told.owner));
         commands.extend(gone.map(|(scope, _)| LearnerCommand::RemoveScope(*scope)));
-        commands.extend(self.new_sets(existing));
+        commands.extend(self.changed_sets(existing));
         commands.extend(scopes.iter().filter_map(|(scope, wanted)| {
             let mut next = wanted.clone();
             if let Some(told) = self.scopes.get(&scope).filter(|told| told.owner == wanted.owner) {
@@ -72,27 +72,28 @@ impl Told {
 
     /// Returns the commands that may follow only when the new chains are in the kernel.
     pub(super) fn after(&self, existing: &Existing<'_>, scopes: &Scopes) -> Vec<LearnerCommand> {
-        let mut commands: Vec<LearnerCommand> = self.new_sets(existing).collect();
+        let mut commands: Vec<LearnerCommand> = self.changed_sets(existing).collect();
         let differing = scopes.iter().filter(|(scope, wanted)| self.scopes.get(scope) != Some(wanted));
         commands.extend(differing.map(|(scope, wanted)| set_scope(scope, wanted)));
         let gone = self.scopes.keys().filter(|scope| scopes.get(**scope).is_none());
         commands.extend(gone.map(|scope| LearnerCommand::RemoveScope(*scope)));
-        let gone = self.sets.iter().filter(|id| !existing.contains_key(id));
+        let gone = self.sets.keys().filter(|id| !existing.contains_key(id));
         commands.extend(gone.map(|id| LearnerCommand::RemoveDomains(id.clone())));
         commands
     }
 
-    fn new_sets<'a>(&self, existing: &'a Existing<'a>) -> impl Iterator<Item = LearnerCommand> {
-        let new = existing.iter().filter(|(id, _)| !self.sets.contains(**id));
-        new.map(|(id, patterns)| LearnerCommand::SetDomains { set: (*id).clone(), patterns: Arc::clone(patterns) })
+    /// Returns a command for each set that is new or has other patterns than before.
+    fn changed_sets<'a>(&self, existing: &'a Existing<'a>) -> impl Iterator<Item = LearnerCommand> {
+        let changed = existing.iter().filter(|(id, patterns)| self.sets.get(**id) != Some(**patterns));
+        changed.map(|(id, patterns)| LearnerCommand::SetDomains { set: (*id).clone(), patterns: Arc::clone(patterns) })
     }
 
     pub(super) fn note(&mut self, command: LearnerCommand) {
         match command {
             LearnerCommand::SetSettings(_) => self.has_settings = true,
             LearnerCommand::SetCluster(_) => self.has_cluster = true,
-            LearnerCommand::SetDomains { set, .. } => {
-                self.sets.insert(set);
+            LearnerCommand::SetDomains { set, patterns } => {
+                self.sets.insert(set, patterns);
             }
             LearnerCommand::RemoveDomains(set) => {
                 self.sets.remove(&set);
