@@ -13,9 +13,8 @@ use tortie_selector::{Selector, unique_id};
 
 use crate::slot_table::Slot;
 
-/// Bound of the domains that a selector joins from several network sets: 400 KiB. Beyond it the
-/// selector matches none, which allows less. One network set alone may have more, since its list is
-/// shared by all selectors.
+/// Bound of the domains that a selector joins from several network sets: 400 KiB. The first list
+/// counts at any length, since it is shared by all selectors.
 const MOST_JOINED: usize = 1 << 14;
 
 /// Effect of a flush.
@@ -55,6 +54,11 @@ pub(crate) struct DomainSets {
 pub(crate) fn set_id(selector: &Selector) -> IpSetId {
     // No pattern contains a colon, so that the id differs from those of lists of domains.
     IpSetId::new(unique_id("d", selector.id().as_str()))
+}
+
+/// Reports whether a network set belongs to a namespace: its name is `NAMESPACE/NAME`.
+fn is_of_namespace(name: &NetworkSetName) -> bool {
+    name.as_str().contains('/')
 }
 
 impl DomainSets {
@@ -164,18 +168,37 @@ impl DomainSets {
         changes
     }
 
-    /// Joins the domains of the network sets that a selector picks.
+    /// Joins the domains of the network sets that a selector picks. Lists that do not fit are left
+    /// out: first those of the cluster, then the shorter ones have room, so that a tenant cannot
+    /// displace the cluster's own with a network set.
     fn join(&self, id: &IpSetId) -> Arc<[DomainPattern]> {
-        let lists: Vec<_> = self.matches.items_matching(id).filter_map(|name| self.lists.get(name)).collect();
-        if let [only] = &lists[..] {
+        let names = self.matches.items_matching(id);
+        let mut lists: Vec<_> = names.filter_map(|name| Some((name, self.lists.get(name)?))).collect();
+        if let [(_, only)] = &lists[..] {
             return Arc::clone(only);
         }
-        let count: usize = lists.iter().map(|list| list.len()).sum();
-        if count > MOST_JOINED {
-            tracing::warn!(set = %id, count, limit = MOST_JOINED, "a selector joins too many domains of network sets; it matches none");
-            return [].into();
+        lists.sort_unstable_by_key(|(name, list)| (is_of_namespace(name), list.len(), *name));
+        let mut count = 0;
+        let mut fits = |list: &Arc<[DomainPattern]>| {
+            let is_first = count == 0;
+            count += list.len();
+            is_first || count <= MOST_JOINED
+        };
+        let fitting = lists.iter().take_while(|(_, list)| fits(list)).count();
+        let (joined, left_out) = lists.split_at(fitting);
+        if let Some((first, _)) = left_out.first() {
+            let (network_set, count) = (first.as_str(), left_out.len());
+            tracing::warn!(
+                network_set,
+                count,
+                limit = MOST_JOINED,
+                "a selector joins too many domains; those of network sets are left out"
+            );
         }
-        let joined: BTreeSet<&DomainPattern> = lists.into_iter().flat_map(|list| list.iter()).collect();
+        if let [(_, only)] = joined {
+            return Arc::clone(only);
+        }
+        let joined: BTreeSet<&DomainPattern> = joined.iter().flat_map(|(_, list)| list.iter()).collect();
         joined.into_iter().cloned().collect()
     }
 

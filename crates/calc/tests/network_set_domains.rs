@@ -121,11 +121,15 @@ fn domains_count_only_in_egress_rules_that_allow() {
 fn one_network_set_may_have_many_domains_but_a_join_is_bounded() {
     let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}.io")).collect::<Vec<_>>();
     let mut node = Node::new();
-    node.apply([policy(RuleAction::Allow), set("s", "a", &many("x", 50_000))]);
+    node.apply([policy(RuleAction::Allow), set("shop/s", "a", &many("x", 50_000))]);
     assert_eq!(node.domains().0[0].len(), 50_000);
-    // Together they are too many: the rule keeps its networks alone.
-    assert_eq!(node.apply([set("t", "a", &["b.io"])]), [POLICY, "no set"]);
-    assert_eq!(node.apply([set("s", "a", &many("x", 16_383))]), ["set of 16384", POLICY]);
+    // Together they are too many: the set of the cluster comes first, and then the shorter ones.
+    assert_eq!(node.apply([set("t", "a", &["b.io"])]), ["set of 1"]);
+    assert_eq!(node.apply([set("shop/u", "a", &["c.io"])]), ["set of 2"]);
+    assert_eq!(node.apply([set("shop/s", "a", &many("x", 16_382))]), ["set of 16384"]);
+    assert_eq!(node.apply([set("shop/s", "a", &many("x", 16_383))]), ["set of 2"]);
+    // Network sets of namespaces do not count for those of the cluster.
+    assert_eq!(node.apply([set("t", "a", &many("y", 20_000))]), ["set of 20000"]);
 }
 
 #[test]
