@@ -13,8 +13,8 @@ mod interfaces;
 mod kernel;
 mod log;
 mod policy;
+mod reduced;
 mod superseded;
-mod unanswered;
 
 pub use attach::LinuxLink;
 pub use generations::EdgeError;

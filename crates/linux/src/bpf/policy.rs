@@ -17,7 +17,7 @@ use super::edge::Edge;
 use super::generations::{Contents, EdgeError, Generations, Repairs};
 use super::interfaces::{InterfaceChange, Interfaces};
 use super::log::PacketLog;
-use super::unanswered::Unanswered;
+use super::reduced::Reduced;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ pub struct ProgramPolicy<E: Edge> {
     problems: Vec<ProgramProblem>,
     /// Policies and profiles that log.
     logging: BTreeSet<String>,
-    unanswered: Unanswered,
+    reduced: Reduced,
     log: Option<LogOf>,
 }
 
@@ -171,7 +171,7 @@ impl<E: Edge> ProgramPolicy<E> {
             misunderstood: None,
             problems: Vec::new(),
             logging: BTreeSet::new(),
-            unanswered: Unanswered::default(),
+            reduced: Reduced::default(),
             log: None,
         }
     }
@@ -273,7 +273,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     fn on_update(&mut self, update: &DesiredUpdate) {
         self.is_dirty = true;
         self.note_logging(update);
-        self.unanswered.on_update(update);
+        self.reduced.on_update(update);
         self.has_datastore |= matches!(update, DesiredUpdate::InSync);
         if let Err(error) = self.node.on_update(update) {
             let error = with_causes(&error);
@@ -324,7 +324,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
             return PolicyState { in_force: false, problems: vec![problem("BPFEnabled", why)] };
         }
         let mut problems = self.problems.clone();
-        problems.extend(self.unanswered.problem());
+        problems.extend(self.reduced.problems());
         problems.extend(self.failure.as_ref().map(|failure| {
             problem("eBPF programs do not enforce the current policy; tried again", &with_causes(&failure.why))
         }));
