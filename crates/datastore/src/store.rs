@@ -40,7 +40,7 @@ mod texts;
 mod watch;
 
 pub use contract::{Listing, ResourceStore, ResourceWatch, StoreError, StoredResource, Verb, WatchEvent};
-pub use memory_store::{Fault, MemoryStore};
+pub use memory_store::{DryRun, Fault, MemoryStore};
 pub use staged::{StagedStore, StagedWrite};
 pub use stamp::timestamp;
 pub use texts::{StoredText, TextChange, TextStore};

@@ -1,6 +1,6 @@
 use tortie_datastore::store::apply::{apply, create};
-use tortie_datastore::store::{Fault, Listing, MemoryStore, StoredResource, Verb};
-use tortie_resources::stored::{ResourceKind, Revision};
+use tortie_datastore::store::{DryRun, Fault, MemoryStore};
+use tortie_resources::stored::ResourceKind;
 
 use super::*;
 
@@ -73,49 +73,35 @@ fn times() {
     }
 }
 
-/// A datastore behind an admission webhook that has side effects.
-struct WithoutDryRuns(MemoryStore);
-
-impl ResourceStore for WithoutDryRuns {
-    fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
-        self.0.get(key)
-    }
-
-    fn list(&self, kind: ResourceKind, namespace: Option<&str>) -> Result<Listing, StoreError> {
-        self.0.list(kind, namespace)
-    }
-
-    fn create(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
-        self.0.create(key, object)
-    }
-
-    fn update(&self, key: &ResourceKey, object: Value, based_on: Revision) -> Result<StoredResource, StoreError> {
-        self.0.update(key, object, based_on)
-    }
-
-    fn put(&self, key: &ResourceKey, object: Value) -> Result<StoredResource, StoreError> {
-        self.0.put(key, object)
-    }
-
-    fn delete(&self, key: &ResourceKey, version: Option<Revision>) -> Result<(), StoreError> {
-        self.0.delete(key, version)
-    }
-
-    fn dry_run(&self, _: &ResourceKey, _: Option<&Value>, _: Option<Revision>) -> Result<Option<Value>, StoreError> {
-        Err(StoreError::Refused("admission webhook \"audit\" does not support dry run".into()))
-    }
-
-    fn is_allowed(&self, verb: Verb, key: &ResourceKey) -> Result<bool, StoreError> {
-        self.0.is_allowed(verb, key)
-    }
+/// Answers as an API server behind an admission webhook that has side effects.
+fn no_dry_run(_: Option<&Value>) -> Result<Option<Value>, StoreError> {
+    Err(StoreError::Refused("admission webhook \"audit\" does not support dry run".into()))
 }
 
 #[test]
 fn plain_writes_do_not_depend_on_dry_runs() {
-    let store = WithoutDryRuns(MemoryStore::default());
+    let store = MemoryStore::default();
+    store.answer_dry_runs(no_dry_run);
     let creation: Writer = |store, key, object| create(store, key, object).map(|()| Some("created"));
     let tried = try_all(&store, &sets(&["a", "b"], creation), false, WriteOutput::Json);
     assert!(matches!(tried, Err(Failure::Reported(1))));
     write_now(&store, &sets(&["a", "b"], creation), false, WriteOutput::Json).unwrap();
-    assert_eq!(store.0.keys().len(), 2);
+    assert_eq!(store.keys().len(), 2);
+}
+
+/// One write is tried as well, since an API server that drops domains reports no error.
+#[test]
+fn domains_that_would_be_dropped_or_cannot_be_checked_prevent_a_write() {
+    let creation: Writer = |store, key, _| {
+        create(store, key, &json!({"spec": {"allowedEgressDomains": ["a.io"]}})).map(|()| Some("created"))
+    };
+    let dropped: DryRun = |object| Ok(object.map(|_| json!({"spec": {}})));
+    for answer in [dropped, no_dry_run] {
+        let store = MemoryStore::default();
+        store.answer_dry_runs(answer);
+        let refused = write_now(&store, &sets(&["a"], creation), false, WriteOutput::Json);
+        assert!(matches!(refused, Err(Failure::Reported(1))), "{refused:?}");
+        assert_eq!(store.keys(), []);
+    }
+    write_now(&MemoryStore::default(), &sets(&["a"], creation), false, WriteOutput::Json).unwrap();
 }

@@ -48,6 +48,9 @@ pub enum Fault {
     Overtaken,
 }
 
+/// Answer to the dry run of a write of this object, or of a deletion.
+pub type DryRun = fn(Option<&Value>) -> Result<Option<Value>, StoreError>;
+
 #[derive(Debug, Default)]
 struct State {
     revision: i64,
@@ -56,6 +59,7 @@ struct State {
     faults: VecDeque<Fault>,
     down: bool,
     writes: usize,
+    dry_run: Option<DryRun>,
 }
 
 impl MemoryStore {
@@ -67,6 +71,11 @@ impl MemoryStore {
     /// Makes the datastore unavailable or available.
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Answers dry runs like this from now on, instead of accepting each object as it is.
+    pub fn answer_dry_runs(&self, answer: DryRun) {
+        self.lock().dry_run = Some(answer);
     }
 
     /// Returns the number of writes and deletions so far.
@@ -167,6 +176,16 @@ impl State {
 }
 
 impl ResourceStore for MemoryStore {
+    fn dry_run(
+        &self,
+        _: &ResourceKey,
+        object: Option<&Value>,
+        _: Option<Revision>,
+    ) -> Result<Option<Value>, StoreError> {
+        let answer = self.lock().dry_run;
+        answer.map_or_else(|| Ok(object.cloned()), |answer| answer(object))
+    }
+
     fn get(&self, key: &ResourceKey) -> Result<StoredResource, StoreError> {
         self.call(Some(key), |state| state.read(key))
     }
