@@ -14,6 +14,9 @@ use crate::tables::{Closed, Limits, SMALL};
 const MANY_CLASSES: usize = 64;
 /// Maximum number of ranges of equal decisions in one table: 32 MB while the table is built.
 const MAX_STRETCHES: usize = 1 << 21;
+/// Maximum number of starts that a table keeps for the next edit: 2 MB. An edit of a larger table
+/// builds its tries anew.
+const MOST_KEPT: usize = 1 << 18;
 
 /// Address classes with their numbers in tries.
 #[derive(Clone, Copy)]
@@ -31,7 +34,7 @@ pub(super) struct Group {
     pub(super) fixed: u64,
     offsets: RowOffsets,
     /// Starts of the values of cells in a large table, of which an edit rebuilds only the blocks
-    /// with other ones.
+    /// with other ones; empty for other tables, and beyond [`MOST_KEPT`].
     starts: Vec<(u32, u32)>,
 }
 
@@ -200,10 +203,10 @@ impl Group {
         let mut starts: Vec<(u32, u32)> = stretches.into_iter().map(value).collect();
         starts.push((cell_number(rows.cells()), 0));
         let decisions = used.used;
-        let before = before.filter(|before| is_large && before.roots.is_large);
+        let before = before.filter(|before| is_large && before.roots.is_large && !before.starts.is_empty());
         let before = before.map(|before| (&before.starts[..], before.roots.cells));
         let cells = blocks.ranges(&starts, if is_large { 4 } else { 2 }, before);
-        if !is_large {
+        if !is_large || starts.len() > MOST_KEPT {
             starts.clear();
         }
         starts.shrink_to_fit();
