@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tortie_lab::netns::Namespace;
+use tortie_lab::pods::{LabHost, interface_name};
 
 use super::agent::Node;
 use super::connections::{CLUSTER, connect};
@@ -159,6 +160,10 @@ tortie_lab::kernel_test! {
         world.assert_connects(0, NAMED, true);
         world.node.stop(Signal::TERM);
         world.assert_connects(0, NAMED, true);
+        // Only the file still has the address now.
+        let flushed = world.node.shell("ipset list -n | grep '^cali40d:' | xargs -n1 -t ipset flush 2>&1");
+        assert!(flushed.contains("cali40d:"), "{flushed}");
+        world.assert_connects(0, NAMED, false);
         world.node.start();
         world.assert_connects(0, NAMED, true);
         world.assert_connects(1, NAMED, false);
@@ -167,5 +172,19 @@ tortie_lab::kernel_test! {
         while world.connects(0, NAMED) {
             assert!(begin.elapsed() < Duration::from_secs(20), "{}", world.node.log());
         }
+    }
+
+    fn a_pod_that_replaces_another_on_its_interface_has_no_address_of_it() {
+        let mut world = World::new("nft", None);
+        world.look_up(0, "api.example.com");
+        world.assert_connects(0, NAMED, true);
+        let interface = interface_name(&LabHost::pod("shop", "web")).unwrap();
+        world.node.shell(&format!("ip link del {interface}"));
+        world.pods[0] = connect(&world.node, "web", 2);
+        // The node is ready for the new interface when an answer arrives.
+        world.look_up(0, "www.other.net");
+        world.assert_connects(0, NAMED, false);
+        world.look_up(0, "api.example.com");
+        world.assert_connects(0, NAMED, true);
     }
 }
