@@ -1,5 +1,5 @@
-//! Policies and tiers that eBPF programs enforce in part: packets that are to be rejected are dropped
-//! without an answer, and rules by domain name are left out.
+//! Policies and tiers that eBPF programs enforce in part: packets that are to be rejected are
+//! dropped without an answer, and rules by domain name are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
