@@ -115,7 +115,7 @@ impl Effect {
 type Line = Vec<(u32, Vec<(u32, States<Effect>)>)>;
 
 /// Line of an end, and the interface of a host endpoint.
-type NumberedLine = (usize, Option<u8>);
+type NumberedLine = (usize, Option<u32>);
 
 /// Compares the verdicts of two states. Results are cached.
 #[derive(Debug)]
@@ -549,7 +549,7 @@ fn starts(lines: &[&Line]) -> (Vec<u32>, Vec<u32>) {
 
 /// Returns the place of the first end that denies packets. `effects` are those of the ends, with
 /// the interface of host endpoints.
-fn first_denying(effects: impl Iterator<Item = (Effect, Option<u8>)>) -> Option<usize> {
+fn first_denying(effects: impl Iterator<Item = (Effect, Option<u32>)>) -> Option<usize> {
     let mut spared = None;
     for (place, (effect, list)) in effects.enumerate() {
         match effect {

@@ -106,7 +106,7 @@ pub(crate) type Side = States<Own>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HostSide {
     pub(crate) layer: Layer,
-    pub(crate) list: u8,
+    pub(crate) list: u32,
     pub(crate) side: Side,
 }
 
@@ -134,5 +134,5 @@ pub(crate) struct HostEnd {
     pub(crate) peer: IpAddr,
     /// The interface at which a packet comes in, by number on the way. A rule that allows a packet
     /// before DNAT or connection tracking spares it the following layers there.
-    pub(crate) list: Option<u8>,
+    pub(crate) list: Option<u32>,
 }

@@ -118,7 +118,7 @@ fn between(
             let leaving = leaving.filter_map(|leg| end_at(parties, leg, Direction::Egress, to, States::default()));
             // The lists at the source's interface have other numbers.
             let entering =
-                entering.map(|end| End { host: end.host.map(|host| HostEnd { list: Some(u8::MAX), ..host }), ..end });
+                entering.map(|end| End { host: end.host.map(|host| HostEnd { list: Some(u32::MAX), ..host }), ..end });
             let ends = entering.chain(end(Direction::Egress, egress)).chain(hosts);
             comparison.via_hosts(ends.chain(end(Direction::Ingress, ingress)).chain(leaving))
         };

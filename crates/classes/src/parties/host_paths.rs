@@ -34,7 +34,7 @@ pub(crate) type NodeNumber = Option<u32>;
 pub(crate) struct Leg {
     pub(crate) layer: Layer,
     /// Interface of the node at which packets come in or go out, by number.
-    pub(crate) list: u8,
+    pub(crate) list: u32,
     pub(crate) groups: States<Option<(GroupId, SettingsId)>>,
 }
 
@@ -209,11 +209,11 @@ impl<'a> HostPaths<'a> {
     fn legs(&self, lists: &States<Vec<Stages<'a>>>, direction: Direction) -> Vec<Leg> {
         let States { before: old, after: new } = self.states;
         let mut legs = Vec::new();
-        for list in 0..lists.before.len().max(lists.after.len()) {
+        for (at_place, list) in (0..lists.before.len().max(lists.after.len())).zip(0..) {
             for (layer, _) in FORWARDED.into_iter().filter(|(_, of)| *of == direction) {
                 let stage = (layer, direction);
                 let at = |lists: &[Stages<'a>]| {
-                    let stages = lists.get(list).into_iter().flatten();
+                    let stages = lists.get(at_place).into_iter().flatten();
                     stages.clone().find(|(of, _)| *of == layer).map(|(_, host)| *host)
                 };
                 let (before, after) = (at(&lists.before), at(&lists.after));
@@ -231,7 +231,7 @@ impl<'a> HostPaths<'a> {
                     if has_enforced_policy(old.classes, before, stage) || has_enforced_policy(new.classes, after, stage)
                     {
                         let groups = States { before: group(old, before), after: group(new, after) };
-                        legs.push(Leg { layer, list: u8::try_from(list).unwrap_or(u8::MAX), groups });
+                        legs.push(Leg { layer, list, groups });
                     }
                 }
             }
