@@ -164,9 +164,9 @@ fn build_agent_with(options: &[&str]) -> Result<PathBuf, String> {
 }
 
 /// Benchmarks that run each of their cases once with `--test`.
-const BENCHMARKS: [&str; 12] = [
+const BENCHMARKS: [&str; 13] = [
     "engine", "worst", "memory", "cluster", "cost", "changes", "tables", "packets", "updates", "policies", "selector",
-    "nftables",
+    "nftables", "chains",
 ];
 
 /// Runs a third of the benchmarks once, small, without optimizations, because tests have built most
