@@ -185,6 +185,9 @@ fn dependencies(wrong: &mut Vec<String>) -> Result<(), String> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     packages::check(packages, wrong)?;
     unused::check(packages, wrong)?;
+    let manifests = packages.iter().filter_map(|package| package["manifest_path"].as_str());
+    let manifests = manifests.map(|path| read(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
+    unused::check_shared(&read(&root().join("Cargo.toml"))?, &manifests, wrong);
     for package in packages {
         let name = package["name"].as_str().unwrap_or_default();
         let short = name.strip_prefix("tortie-").unwrap_or(name);

@@ -38,6 +38,18 @@ pub(crate) fn check(packages: &[Value], wrong: &mut Vec<String>) -> Result<(), S
     Ok(())
 }
 
+/// Adds the dependencies that the workspace declares in its manifest, and no package takes from it.
+pub(crate) fn check_shared(manifest: &str, manifests_of_packages: &[String], wrong: &mut Vec<String>) {
+    let shared = manifest.split_once("[workspace.dependencies]\n").map_or("", |(_, rest)| rest);
+    let lines = shared.lines().take_while(|line| !line.starts_with('['));
+    for (name, _) in lines.filter_map(|line| line.split_once(" = ")) {
+        let taken = [format!("\n{name}.workspace = true"), format!("\n{name} = {{ workspace = true")];
+        if !manifests_of_packages.iter().any(|text| taken.iter().any(|taken| text.contains(taken.as_str()))) {
+            wrong.push(format!("Cargo.toml declares {name} for the workspace, and no package takes it"));
+        }
+    }
+}
+
 /// Returns the text of these files, and of all Rust files in these folders; missing ones count as
 /// empty.
 fn code(paths: &[PathBuf]) -> Result<String, String> {
@@ -89,5 +101,14 @@ mod tests {
         check(&[package], &mut wrong).unwrap();
         let named = |name: &str| format!("p names {name} as a dependency and does not use it");
         assert_eq!(wrong, [named("json"), named("regex")]);
+    }
+    #[test]
+    fn a_shared_dependency_that_no_package_takes_is_named() {
+        let manifest = "[package]\nx = 1\n[workspace.dependencies]\na = \"1\"\n# a comment\nb = { path = \"b\" }\nbc = \"2\"\n\n[lints]\nd = 1\n";
+        let packages =
+            ["[dependencies]\na.workspace = true\n", "[dependencies]\nbc = { workspace = true, optional = true }\n"];
+        let mut wrong = Vec::new();
+        check_shared(manifest, &packages.map(str::to_owned), &mut wrong);
+        assert_eq!(wrong, ["Cargo.toml declares b for the workspace, and no package takes it"]);
     }
 }
