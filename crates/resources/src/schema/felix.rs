@@ -133,12 +133,21 @@ fn check_parameter(name: &str, parameter: &Parameter, form: FieldForm, field: Cu
             }
         }
         FieldForm::Int => {
-            let (min, max) =
-                of_kind("int").map_or(("", ""), |bounds| bounds.split_once([':', ',']).unwrap_or((bounds, "")));
-            field.int::<i64>(min.parse().unwrap_or(i64::MIN), max.parse().unwrap_or(i64::MAX), sink);
+            let (min, max) = of_kind("int").map_or((i64::MIN, i64::MAX), bounds);
+            field.int::<i64>(min, max, sink);
         }
         FieldForm::Seconds | FieldForm::Milliseconds => positive_duration(field, sink),
         _ => {}
+    }
+}
+
+/// Reads the bounds of a parameter, such as `1,10000` or `0:65535`; without a maximum, such as `1`.
+#[expect(clippy::expect_used, reason = "a test checks the table of parameters, which is part of the program")]
+pub(super) fn bounds(text: &str) -> (i64, i64) {
+    let number = |text: &str| text.parse().expect("bounds of parameters are numbers");
+    match text.split_once([':', ',']) {
+        Some((min, max)) => (number(min), number(max)),
+        None => (number(text), i64::MAX),
     }
 }
 

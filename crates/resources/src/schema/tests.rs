@@ -384,3 +384,12 @@ fn readers_stay_tolerant() {
         assert!(problems.iter().all(|problem| problem.severity == Severity::Warning), "{kind}: {problems:?}");
     }
 }
+
+#[test]
+fn bounds_of_all_parameters_are_numbers() {
+    let kinds = tortie_parameters::parameters().iter().map(|parameter| parameter.kind);
+    let bounds = kinds.filter_map(|kind| kind.strip_prefix("int(")?.strip_suffix(')'));
+    let read: Vec<(i64, i64)> = bounds.map(super::felix::bounds).collect();
+    assert!(read.len() > 20 && read.iter().all(|(min, max)| min < max), "{read:?}");
+    assert!(read.contains(&(-1, i64::MAX)) && read.contains(&(0, 65_535)), "{read:?}");
+}
