@@ -54,8 +54,9 @@ impl PolicySorter {
     }
 
     /// Returns the place of a matched policy among all matched policies.
+    #[expect(clippy::expect_used, reason = "matched policies are ranked before endpoints list them")]
     pub(crate) fn rank_of(&self, slot: PolicySlot) -> u32 {
-        self.ranks.get(slot.index()).copied().unwrap_or(u32::MAX)
+        *self.ranks.get(slot.index()).expect("the policies of an endpoint are matched, and so ranked")
     }
 
     pub(crate) fn knows_tier(&self, tier: &TierName) -> bool {

@@ -69,6 +69,18 @@ impl<Step> Round<Step> {
     }
 }
 
+/// Returns the table or set of a step, and the outcome that the step takes.
+#[expect(clippy::expect_used, reason = "a round plans its steps from the same list, and fills up its outcomes")]
+fn of_step<'a, T>(
+    planned: &'a mut [&mut T],
+    outcomes: &'a [Outcome],
+    index: usize,
+    command: usize,
+) -> (&'a mut T, &'a Outcome) {
+    let planned = planned.get_mut(index).expect("a step has the index of a planned table or set");
+    (planned, outcomes.get(command).expect("each command has an outcome"))
+}
+
 /// Brings all tables to their desired state, concurrently. Outcomes are in the order of the tables,
 /// and are meaningless if the kernel is stopping. `commits` counts transactions on nftables.
 pub(crate) fn tables(
@@ -91,7 +103,7 @@ pub(crate) fn tables(
         let Some(outcomes) = round.run(kernel, now) else { break };
         let now = kernel.now();
         for (index, step, command) in round.steps {
-            let (Some(table), Some(outcome)) = (tables.get_mut(index), outcomes.get(command)) else { continue };
+            let (table, outcome) = of_step(&mut tables, &outcomes, index, command);
             match step {
                 TableStep::Save { is_shared } => may_share &= note_save(table, now, outcome, is_shared),
                 TableStep::Restore { transactions } => {
@@ -311,7 +323,7 @@ fn set_plans(
         let now = kernel.now();
         counters.errors += outcomes.iter().filter(|outcome| !outcome.is_success()).count() as u64;
         for (index, (), command) in round.steps {
-            let (Some(set), Some(outcome)) = (sets.get_mut(index), outcomes.get(command)) else { continue };
+            let (set, outcome) = of_step(&mut sets, &outcomes, index, command);
             set.on_output(&outcome.stdout);
             let result = if outcome.is_success() { Ok(()) } else { Err(set_failure(outcome)) };
             set.on_exit(now, result);

@@ -30,6 +30,7 @@ pub(crate) struct GroupUse {
 impl Groups {
     /// Defines the chains of all groups of `tiers`, and removes those of `before` that no endpoint
     /// uses any more.
+    #[expect(clippy::expect_used, reason = "the group of a chain stays while an endpoint uses it")]
     pub(crate) fn exchange<'a>(
         &mut self,
         before: GroupUse,
@@ -52,7 +53,7 @@ impl Groups {
         }
         // Last, so that a chain used both before and after stays.
         for name in before.chains {
-            let Some((_, users)) = self.groups.get_mut(&name) else { continue };
+            let (_, users) = self.groups.get_mut(&name).expect("a chain in use has its group");
             *users -= 1;
             if *users == 0 {
                 self.groups.remove(&name);
