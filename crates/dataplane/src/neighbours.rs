@@ -88,6 +88,7 @@ impl StaticNeighbours {
         for interface in std::mem::take(&mut self.dirty) {
             self.resolve(interface, links);
         }
+        let _span = tracing::debug_span!("neighbours", wanted = self.entries.desired_len()).entered();
         let anything_wanted = self.entries.desired_len() > 0;
         if !self.enabled || !anything_wanted {
             self.retry_at = None;

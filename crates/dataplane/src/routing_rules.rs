@@ -64,6 +64,7 @@ impl RoutingRules {
         problems: &mut Vec<DataplaneProblem>,
     ) {
         let now = kernel.now();
+        let _span = tracing::debug_span!("routing-rules", family = %self.family, wanted = self.desired.len()).entered();
         let is_due = refresh.zip(self.last_read).is_some_and(|(interval, last)| now >= last + interval);
         if self.must_read || is_due || self.failure.is_some() {
             let result = self.reconcile(kernel);

@@ -133,6 +133,8 @@ impl SysctlSettings {
         problems: &mut Vec<DataplaneProblem>,
     ) {
         let now = kernel.now();
+        let _span =
+            tracing::debug_span!("sysctls", interfaces = self.interfaces.len(), pending = self.pending.len()).entered();
         let read_all = self.last_read.is_none() || self.refresh_at().is_some_and(|at| at <= now);
         if read_all {
             self.last_read = Some(now);

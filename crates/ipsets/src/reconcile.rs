@@ -48,6 +48,8 @@ impl IpSets {
     /// `now` is the time since a fixed moment and must not run backwards. A command whose result
     /// was not reported counts as failed.
     pub fn plan(&mut self, now: Duration) -> Plan {
+        let empty = tracing::field::Empty;
+        let _span = tracing::debug_span!("ipsets", family = %self.family, sets = empty, bytes = empty).entered();
         self.abandon(now);
         let has_listed = self.progress.has_listed;
         let round = self.progress.round.get_or_insert_with(|| Round::new(now));

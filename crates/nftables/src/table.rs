@@ -618,7 +618,7 @@ impl Table {
             Phase::Reading | Phase::Committing { .. } => self.kernel.observed = None,
             Phase::Idle | Phase::Waiting { .. } => {}
         }
-        let _span = tracing::debug_span!("nftables", table = %self.config.id).entered();
+        let span = tracing::debug_span!("nftables", table = %self.config.id, lines = tracing::field::Empty).entered();
         if let Some(error) = self.round.failure.take() {
             return Plan::Failed(error);
         }
@@ -644,7 +644,8 @@ impl Table {
         self.stats.commits += 1;
         self.stats.set_commits += u64::from(transaction.changes_sets());
         self.stats.lines += transaction.line_count() as u64;
-        tracing::debug!(lines = transaction.line_count(), commands = transaction.commands.len(), "writing the table");
+        span.record("lines", transaction.line_count());
+        tracing::debug!(commands = transaction.commands.len(), "writing the table");
         self.round.phase = Phase::Committing { transaction: transaction.clone(), is_all };
         Plan::Commit(transaction)
     }

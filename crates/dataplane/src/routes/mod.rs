@@ -197,9 +197,13 @@ impl RouteTable {
             return;
         }
         let now = kernel.now();
-        let before = problems.len();
+        let (before, changes_before) = (problems.len(), self.changes);
+        let (table, empty) = (self.table.0, tracing::field::Empty);
+        let span =
+            tracing::debug_span!("routes", family = %self.family, table, wanted = empty, changes = empty).entered();
         self.note_links(now, links, ownership);
         self.resolve(links);
+        span.record("wanted", self.routes.desired_len());
         let is_read = match self.must_read || self.is_refresh_due(now) {
             true => self.read(now, kernel, ownership, problems),
             false => self.read_interfaces(kernel, ownership, problems),
@@ -214,6 +218,7 @@ impl RouteTable {
         self.flushes.run(kernel);
         self.replace(self.without_old_connections(waiting), kernel, ownership, problems);
         self.remove_replaced(kernel, ownership, problems);
+        span.record("changes", self.changes - changes_before);
         let failed = problems.len() > before || self.must_read;
         self.retry_at = failed.then_some(now);
     }

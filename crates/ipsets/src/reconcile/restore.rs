@@ -44,7 +44,9 @@ impl IpSets {
             }
             // Possibly none of them needs a write after all.
             let Some((text, written_sets)) = text.finish() else { continue };
-            tracing::debug!(family = %self.family, sets = written_sets.names().count(), bytes = text.len(), "writing IP sets");
+            let sets = written_sets.names().count();
+            tracing::Span::current().record("sets", sets).record("bytes", text.len());
+            tracing::debug!("writing IP sets");
             self.progress.in_flight = Some(InFlight::Restore { written_sets, failures: group.failures });
             return Some(Plan::Restore(text));
         }

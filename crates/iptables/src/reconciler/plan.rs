@@ -118,9 +118,14 @@ impl Reconciler {
             }
         }
         let (table, family) = (self.config.table, self.config.family);
-        let _span = tracing::debug_span!("iptables", %table, %family).entered();
+        let span = tracing::debug_span!("iptables", %table, %family, lines = tracing::field::Empty).entered();
         loop {
             if let Step::Do(plan) = self.step(now, foreign) {
+                if let Plan::Restore(command) = &plan
+                    && !span.is_disabled()
+                {
+                    span.record("lines", command.input.lines().count());
+                }
                 return plan;
             }
         }
