@@ -42,6 +42,8 @@ struct RuleEnd<'a> {
 struct Matcher<'a> {
     state: &'a State,
     packet: &'a Packet,
+    /// Whether sets of domains hold every destination.
+    assume_domains: bool,
     unenforceable: Option<Unenforceable>,
 }
 
@@ -49,8 +51,13 @@ struct Matcher<'a> {
 type Outcome = Result<Option<Mismatch>, Missing>;
 
 impl State {
-    pub(crate) fn apply_rule(&self, view: RuleView<'_>, packet: &Packet) -> Result<Applied, Missing> {
-        let mut matcher = Matcher { state: self, packet, unenforceable: None };
+    pub(crate) fn apply_rule(
+        &self,
+        view: RuleView<'_>,
+        packet: &Packet,
+        assume_domains: bool,
+    ) -> Result<Applied, Missing> {
+        let mut matcher = Matcher { state: self, packet, assume_domains, unenforceable: None };
         let mismatch = matcher.mismatch(view)?;
         let (action, outcome) = match (mismatch, matcher.unenforceable) {
             (Some(mismatch), _) => (view.action(), RuleOutcome::Mismatch(mismatch)),
@@ -78,7 +85,8 @@ impl Matcher<'_> {
         if view.has_unenforced_http() {
             self.note(Unenforceable::Http);
         }
-        if view.is_by_domains_only() {
+        let is_in_domains = self.assume_domains && !sets.dst_domains.is_empty();
+        if view.is_by_domains_only() && !is_in_domains {
             self.note(Unenforceable::Domains);
         }
         let protocol = match self.protocol(rule) {
@@ -98,7 +106,8 @@ impl Matcher<'_> {
         };
         let destination = RuleEnd {
             rule: &rule.destination,
-            sets: &sets.dst,
+            // Domains are an alternative to these.
+            sets: if is_in_domains { &[] } else { &sets.dst },
             not_sets: &sets.not_dst,
             named_ports: &sets.dst_named_ports,
             not_named_ports: &sets.not_dst_named_ports,
