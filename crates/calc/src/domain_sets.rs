@@ -1,7 +1,9 @@
 //! Domains of network sets, joined by the selectors of egress rules that allow.
 //!
 //! Nothing is matched until a network set with domains appears. Then each flush joins again only
-//! the domains of selectors for which the picked network sets, or their lists, have changed.
+//! the domains of selectors for which the picked network sets, or their lists, have changed. Each
+//! policy has a budget for the domains of all its selectors, which are charged before they are
+//! joined. A selector without room has no domains, which allows less.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +13,16 @@ use tortie_labelindex::{MatchEvent, MatchIndex, ParentLabels};
 use tortie_model::{DomainPattern, IpSetId, Labels, NetworkSet, NetworkSetName, ProfileName};
 use tortie_selector::{Selector, unique_id};
 
+use crate::problem::Reason;
 use crate::slot_table::Slot;
 
 /// Bound of the domains that a selector joins from several network sets: 400 KiB. The first list
 /// counts at any length, since it is shared by all selectors.
 const MOST_JOINED: usize = 1 << 14;
+
+/// Bound of the domains of all selectors of a policy, each as often as network sets have it: 3 MiB
+/// of joined lists, and as many patterns in the reader of DNS answers.
+const MOST_OF_POLICY: usize = 1 << 17;
 
 /// Effect of a flush.
 #[derive(Debug, Default)]
@@ -26,12 +33,35 @@ pub(crate) struct DomainChanges {
     pub(crate) sets: BTreeSet<IpSetId>,
 }
 
-/// A selector of active policies.
+/// A selector of active policies, as of the last flush.
 #[derive(Debug)]
 struct Watched {
     users: BTreeSet<Slot>,
-    /// Domains of the network sets that it picks, as of the last flush; sorted, each once.
+    extent: Extent,
+    /// Domains of the network sets that it picks; sorted, each once. Empty while no user has room
+    /// for them.
     patterns: Arc<[DomainPattern]>,
+}
+
+/// Domains that a selector picks, before they are joined.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Extent {
+    /// Their number, each as often as network sets have it.
+    count: usize,
+    /// Whether a network set of the cluster has some.
+    of_cluster: bool,
+    /// The first network set whose domains are left out, and the number of such network sets.
+    left_out: Option<(NetworkSetName, usize)>,
+}
+
+/// An active policy with selectors of domains.
+#[derive(Debug)]
+struct User {
+    /// Sets of its selectors, in the order of the rules.
+    ids: Vec<IpSetId>,
+    /// Those with domains for which there is room.
+    admitted: BTreeSet<IpSetId>,
+    flaw: Option<Reason>,
 }
 
 /// See the module.
@@ -41,14 +71,22 @@ pub(crate) struct DomainSets {
     /// Network sets with domains.
     lists: AHashMap<NetworkSetName, Arc<[DomainPattern]>>,
     watched: AHashMap<IpSetId, Watched>,
+    users: AHashMap<Slot, User>,
+    /// Users whose flaw has changed.
+    new_flaws: BTreeSet<Slot>,
     /// Network sets with another list than at the last flush.
     changed: BTreeSet<NetworkSetName>,
+    /// Sets that a user has admitted, or admits no more, since the last flush.
+    unjoined: BTreeSet<IpSetId>,
     /// Whether a network set has had domains. It stays, so that a tenant cannot make a node compile
     /// all policies again and again.
     is_needed: bool,
     /// Whether `is_needed` is newly set.
     has_begun: bool,
 }
+
+/// A network set and its domains.
+type PickedList<'a> = (&'a NetworkSetName, &'a Arc<[DomainPattern]>);
 
 /// Returns the id of the set of a selector's domains.
 pub(crate) fn set_id(selector: &Selector) -> IpSetId {
@@ -94,27 +132,25 @@ impl DomainSets {
         std::mem::take(&mut self.has_begun)
     }
 
-    /// Watches the selectors of a policy instead of those `before`. Returns the ids of their sets.
-    pub(crate) fn watch(
-        &mut self,
-        user: Slot,
-        before: &[IpSetId],
-        selectors: impl Iterator<Item = Selector>,
-    ) -> Box<[IpSetId]> {
-        let mut ids = BTreeSet::new();
+    /// Watches the selectors of a policy, in the order of its rules, instead of those before.
+    pub(crate) fn watch(&mut self, user: Slot, selectors: impl Iterator<Item = Selector>) {
+        let mut ids = Vec::new();
+        let mut known = BTreeSet::new();
         for selector in selectors.take_while(|_| self.is_needed) {
             let id = set_id(&selector);
-            if !ids.insert(id.clone()) {
+            if !known.insert(id.clone()) {
                 continue;
             }
             let matches = &mut self.matches;
             let watched = self.watched.entry(id.clone()).or_insert_with(|| {
                 matches.set_selector(&id, &selector);
-                Watched { users: BTreeSet::new(), patterns: [].into() }
+                Watched { users: BTreeSet::new(), extent: Extent::default(), patterns: [].into() }
             });
             watched.users.insert(user);
+            ids.push(id);
         }
-        for id in before.iter().filter(|id| !ids.contains(*id)) {
+        let before = self.users.remove(&user);
+        for id in before.iter().flat_map(|before| &before.ids).filter(|id| !known.contains(*id)) {
             let Some(watched) = self.watched.get_mut(id) else { continue };
             watched.users.remove(&user);
             if watched.users.is_empty() {
@@ -122,7 +158,12 @@ impl DomainSets {
                 self.matches.remove_selector(id);
             }
         }
-        ids.into_iter().collect()
+        let (admitted, flaw) = before.map(|before| (before.admitted, before.flaw)).unwrap_or_default();
+        self.users.insert(user, User { ids, admitted, flaw });
+        self.admit(user);
+        if known.is_empty() {
+            self.users.remove(&user);
+        }
     }
 
     /// Returns the domains of a set, as of the last flush; empty for an unknown set.
@@ -130,14 +171,22 @@ impl DomainSets {
         self.watched.get(id).map_or_else(|| [].into(), |watched| Arc::clone(&watched.patterns))
     }
 
-    /// Reports whether any network set has domains.
-    pub(crate) fn has_lists(&self) -> bool {
-        !self.lists.is_empty()
+    /// Returns the sets of a policy that have domains, as of the last flush, and room in its budget.
+    pub(crate) fn admitted(&self, user: Slot) -> Option<&BTreeSet<IpSetId>> {
+        self.users.get(&user).map(|user| &user.admitted).filter(|admitted| !admitted.is_empty())
     }
 
-    /// Reports whether a selector has domains, as of the last flush.
-    pub(crate) fn is_active(&self, selector: &Selector) -> bool {
-        !self.patterns(&set_id(selector)).is_empty()
+    /// Returns the policies that lack domains, and the reasons.
+    pub(crate) fn flaws(&self) -> impl Iterator<Item = (Slot, &Reason)> {
+        self.users.iter().filter_map(|(user, state)| Some((*user, state.flaw.as_ref()?)))
+    }
+
+    /// Returns the policies that newly lack domains, or for another reason, since the last call.
+    pub(crate) fn take_new_flaws(&mut self) -> impl Iterator<Item = (Slot, &Reason)> {
+        let users = &self.users;
+        std::mem::take(&mut self.new_flaws)
+            .into_iter()
+            .filter_map(|user| Some((user, users.get(&user)?.flaw.as_ref()?)))
     }
 
     pub(crate) fn flush(&mut self) -> DomainChanges {
@@ -145,6 +194,33 @@ impl DomainSets {
         if !self.is_needed {
             return changes;
         }
+        let mut affected = self.take_affected();
+        let mut users = BTreeSet::new();
+        for id in &affected {
+            let extent = self.extent(id);
+            let Some(watched) = self.watched.get_mut(id) else { continue };
+            if watched.extent != extent {
+                watched.extent = extent;
+                users.extend(&watched.users);
+            }
+        }
+        changes.users = users.into_iter().filter(|user| self.admit(*user)).collect();
+        affected.append(&mut self.unjoined);
+        for id in affected {
+            let joined = if self.is_admitted(&id) { self.join(&id) } else { [].into() };
+            let Some(watched) = self.watched.get_mut(&id) else { continue };
+            let before = std::mem::replace(&mut watched.patterns, joined);
+            // Of the first domains, and the last ones, the policies are told.
+            let is_other = !Arc::ptr_eq(&before, &watched.patterns) && before != watched.patterns;
+            if is_other && !before.is_empty() && !watched.patterns.is_empty() {
+                changes.sets.insert(id);
+            }
+        }
+        changes
+    }
+
+    /// Returns the selectors for which network sets, or their domains, have changed.
+    fn take_affected(&mut self) -> BTreeSet<IpSetId> {
         let events = self.matches.flush_events().into_iter();
         let mut affected: BTreeSet<IpSetId> = events
             .map(|event| match event {
@@ -155,28 +231,54 @@ impl DomainSets {
             let selectors = self.matches.match_set(&name).into_iter().flat_map(|set| self.matches.matches(set));
             affected.extend(selectors.cloned());
         }
-        for id in affected {
-            let joined = self.join(&id);
-            let Some(watched) = self.watched.get_mut(&id) else { continue };
-            let before = std::mem::replace(&mut watched.patterns, joined);
-            if before.is_empty() != watched.patterns.is_empty() {
-                changes.users.extend(&watched.users);
-            } else if before != watched.patterns {
-                changes.sets.insert(id);
-            }
-        }
-        changes
+        affected
     }
 
-    /// Joins the domains of the network sets that a selector picks. Lists that do not fit are left
-    /// out: first those of the cluster, then the shorter ones have room, so that a tenant cannot
-    /// displace the cluster's own with a network set.
-    fn join(&self, id: &IpSetId) -> Arc<[DomainPattern]> {
+    /// Decides for which selectors of a policy there is room: first those that pick domains of the
+    /// cluster, then in the order of the rules. Returns whether that has changed.
+    fn admit(&mut self, slot: Slot) -> bool {
+        let Some(user) = self.users.get_mut(&slot) else { return false };
+        let picks = user.ids.iter().filter_map(|id| Some((id, &self.watched.get(id)?.extent)));
+        let mut picks: Vec<(&IpSetId, &Extent)> = picks.filter(|(_, extent)| extent.count > 0).collect();
+        picks.sort_by_key(|(_, extent)| !extent.of_cluster);
+        let (mut room, mut admitted, mut selectors) = (MOST_OF_POLICY, BTreeSet::new(), 0);
+        for (id, extent) in &picks {
+            match room.checked_sub(extent.count) {
+                Some(rest) => {
+                    room = rest;
+                    admitted.insert(IpSetId::clone(id));
+                }
+                None => selectors += 1,
+            }
+        }
+        let flaw = match picks.iter().find_map(|(_, extent)| extent.left_out.as_ref()) {
+            _ if selectors > 0 => Some(Reason::PolicyDomains { selectors, limit: MOST_OF_POLICY }),
+            Some((network_set, count)) => {
+                Some(Reason::JoinedDomains { network_set: network_set.clone(), count: *count, limit: MOST_JOINED })
+            }
+            None => None,
+        };
+        if user.flaw != flaw {
+            user.flaw = flaw;
+            self.new_flaws.insert(slot);
+        }
+        let before = std::mem::replace(&mut user.admitted, admitted);
+        self.unjoined.extend(before.symmetric_difference(&user.admitted).cloned());
+        before != user.admitted
+    }
+
+    /// Reports whether a policy has room for the domains of a selector.
+    fn is_admitted(&self, id: &IpSetId) -> bool {
+        let users = self.watched.get(id).into_iter().flat_map(|watched| &watched.users);
+        users.into_iter().any(|user| self.users.get(user).is_some_and(|user| user.admitted.contains(id)))
+    }
+
+    /// Returns the lists that a selector picks, those that are joined first, and the number of
+    /// these. Lists that do not fit are left out: first those of the cluster, then the shorter ones
+    /// have room, so that a tenant cannot displace the cluster's own with a network set.
+    fn picked(&self, id: &IpSetId) -> (Vec<PickedList<'_>>, usize) {
         let names = self.matches.items_matching(id);
         let mut lists: Vec<_> = names.filter_map(|name| Some((name, self.lists.get(name)?))).collect();
-        if let [(_, only)] = &lists[..] {
-            return Arc::clone(only);
-        }
         lists.sort_unstable_by_key(|(name, list)| (is_of_namespace(name), list.len(), *name));
         let mut count = 0;
         let mut fits = |list: &Arc<[DomainPattern]>| {
@@ -185,24 +287,36 @@ impl DomainSets {
             is_first || count <= MOST_JOINED
         };
         let fitting = lists.iter().take_while(|(_, list)| fits(list)).count();
+        (lists, fitting)
+    }
+
+    fn extent(&self, id: &IpSetId) -> Extent {
+        let (lists, fitting) = self.picked(id);
         let (joined, left_out) = lists.split_at(fitting);
-        if let Some((first, _)) = left_out.first() {
-            let (network_set, count) = (first.as_str(), left_out.len());
-            tracing::warn!(
-                network_set,
-                count,
-                limit = MOST_JOINED,
-                "a selector joins too many domains; those of network sets are left out"
-            );
+        Extent {
+            count: joined.iter().map(|(_, list)| list.len()).sum(),
+            of_cluster: joined.first().is_some_and(|(name, _)| !is_of_namespace(name)),
+            left_out: left_out.first().map(|(first, _)| (NetworkSetName::clone(first), left_out.len())),
         }
-        if let [(_, only)] = joined {
+    }
+
+    /// Joins the domains of the network sets that a selector picks.
+    fn join(&self, id: &IpSetId) -> Arc<[DomainPattern]> {
+        let (mut lists, fitting) = self.picked(id);
+        lists.truncate(fitting);
+        if let [(_, only)] = &lists[..] {
             return Arc::clone(only);
         }
-        let joined: BTreeSet<&DomainPattern> = joined.iter().flat_map(|(_, list)| list.iter()).collect();
+        let joined: BTreeSet<&DomainPattern> = lists.iter().flat_map(|(_, list)| list.iter()).collect();
         joined.into_iter().cloned().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.matches.is_empty() && self.lists.is_empty() && self.watched.is_empty() && self.changed.is_empty()
+        self.matches.is_empty()
+            && self.lists.is_empty()
+            && self.watched.is_empty()
+            && self.users.is_empty()
+            && self.changed.is_empty()
+            && self.unjoined.is_empty()
     }
 }

@@ -476,6 +476,7 @@ impl Graph {
     pub fn problems(&self) -> impl Iterator<Item = IgnoredObject> + use<> {
         let all = self.spoofing.problems().chain(self.claims.problems()).chain(self.contests.problems());
         let all = all.chain(self.services.problems()).chain(self.bound.problems());
+        let all = all.chain(self.policies.domain_problems(&self.scanner));
         let mut all: Vec<IgnoredObject> = all.chain(self.unknown_names()).collect();
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all.into_iter()
@@ -500,6 +501,7 @@ impl Graph {
         let mut new = self.spoofing.take_new_problems();
         new.append(&mut self.claims.take_new_problems());
         new.append(&mut self.bound.take_new_problems());
+        new.append(&mut self.policies.take_new_problems());
         new
     }
 

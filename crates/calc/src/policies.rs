@@ -14,6 +14,7 @@ use tortie_model::{IpSetId, Key, NamespacedName, Policy, PolicyId, TierName, des
 use crate::domain_sets::DomainChanges;
 use crate::local::EndpointId;
 use crate::member_bound::{MeasuredRules, MemberBound, RuleOwner};
+use crate::problem::IgnoredObject;
 use crate::scanner::{RuleScanner, count_sets, selectors_of_domains};
 use crate::slot_table::{IdHash, Identified, Slot, SlotTable};
 
@@ -79,8 +80,6 @@ struct Active {
     compiled: Arc<desired::Policy>,
     /// Number of references to IP sets in the policy's own rules.
     sets: u64,
-    /// Sets of the selectors of its rules for which the domains of network sets count.
-    domains: Box<[IpSetId]>,
 }
 
 impl Identified for PolicyEntry {
@@ -123,6 +122,7 @@ pub(crate) struct Policies {
     /// Policies to update in the next flush.
     dirty: Vec<PolicySlot>,
     active: usize,
+    new_problems: Vec<IgnoredObject>,
 }
 
 impl Policies {
@@ -204,14 +204,14 @@ impl Policies {
             tracing::debug!(policy = %id, why = "it was deleted", "policy is inactive");
             bound.on_rules(RuleOwner::Policy(slot), active.sets, 0);
             release(scanner, &active.compiled);
-            scanner.domains.watch(slot, &active.domains, std::iter::empty());
+            scanner.domains.watch(slot, std::iter::empty());
             out.inactive.push(id);
         }
         self.table.give_back(self.retired.drain(..));
     }
 
     /// Joins the domains of network sets, and compiles the policies again whose selectors have
-    /// their first domains or no more. Returns the other sets of domains that have changed.
+    /// their first domains or no more, or whose budget has other selectors now. Returns the other sets of domains that have changed.
     pub(crate) fn flush_domains(
         &mut self,
         (scanner, bound): (&mut RuleScanner, &mut MemberBound),
@@ -221,7 +221,28 @@ impl Policies {
         for slot in users {
             self.refresh(slot, None, (scanner, bound), out);
         }
+        for (slot, reason) in scanner.domains.take_new_flaws() {
+            let Some(key) = self.key(slot) else { continue };
+            let problem = IgnoredObject { key, reason: reason.clone() };
+            tracing::warn!(%problem, "domains of network sets are left out");
+            self.new_problems.push(problem);
+        }
         sets
+    }
+
+    /// `None` for a policy that was deleted since the last flush.
+    fn key(&self, slot: PolicySlot) -> Option<Key> {
+        self.table.get(slot).map(|entry| Key::Policy(entry.id.clone()))
+    }
+
+    /// Returns the policies that lack domains of network sets, in no particular order.
+    pub(crate) fn domain_problems(&self, scanner: &RuleScanner) -> impl Iterator<Item = IgnoredObject> {
+        let flaws = scanner.domains.flaws();
+        flaws.filter_map(|(slot, reason)| Some(IgnoredObject { key: self.key(slot)?, reason: reason.clone() }))
+    }
+
+    pub(crate) fn take_new_problems(&mut self) -> Vec<IgnoredObject> {
+        std::mem::take(&mut self.new_problems)
     }
 
     /// Updates a policy; `explained` is the match index if the log names the endpoint for which a
@@ -237,13 +258,12 @@ impl Policies {
         let Some(entry) = self.table.get_mut(slot) else { return };
         let was = entry.active.take();
         if self.matched.contains(&slot) || entry.policy.needed_on_every_node {
-            let watched = was.as_ref().map_or(&[][..], |was| &was.domains);
             let selectors = selectors_of_domains(&entry.policy.outbound).filter(|_| !entry.policy.untracked);
-            let domains = scanner.domains.watch(slot, watched, selectors);
-            let compiled = Arc::new(compile(&entry.policy, scanner));
+            scanner.domains.watch(slot, selectors);
+            let compiled = Arc::new(compile(slot, &entry.policy, scanner));
             out.active.push((entry.id.clone(), Arc::clone(&compiled)));
             let sets = count_sets([&compiled.inbound, &compiled.outbound]);
-            entry.active = Some(Active { sets, compiled, domains });
+            entry.active = Some(Active { sets, compiled });
             if was.is_some() {
                 tracing::debug!(policy = %entry.id, "active policy has another value");
                 out.revalued.push(slot);
@@ -258,8 +278,8 @@ impl Policies {
                 tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why, endpoint, "policy is active");
                 self.active += 1;
             }
-        } else if let Some(was) = &was {
-            scanner.domains.watch(slot, &was.domains, std::iter::empty());
+        } else if was.is_some() {
+            scanner.domains.watch(slot, std::iter::empty());
             tracing::debug!(policy = %entry.id, selector = %entry.policy.selector, why = "it selects no endpoint of this node", "policy is inactive");
             out.inactive.push(entry.id.clone());
             self.active -= 1;
@@ -285,9 +305,9 @@ impl Policies {
         let active = entry.active.as_mut().expect("the bound knows the active policies");
         let compiled = if is_refused {
             let denial = entry.policy.denying(&entry.id.kind, entry.policy.selector.clone());
-            compile(denial.as_arc(), scanner)
+            compile(slot, denial.as_arc(), scanner)
         } else {
-            compile(&entry.policy, scanner)
+            compile(slot, &entry.policy, scanner)
         };
         let was = std::mem::replace(&mut active.compiled, Arc::new(compiled));
         out.active.push((entry.id.clone(), Arc::clone(&active.compiled)));
@@ -369,7 +389,7 @@ fn remove_from_tier(by_tier: &mut AHashMap<TierName, FxHashSet<PolicySlot>>, tie
     }
 }
 
-fn compile(policy: &Arc<Policy>, scanner: &mut RuleScanner) -> desired::Policy {
+fn compile(slot: PolicySlot, policy: &Arc<Policy>, scanner: &mut RuleScanner) -> desired::Policy {
     desired::Policy {
         source: Arc::clone(policy),
         selector: policy.selector.canonical().into(),
@@ -377,7 +397,7 @@ fn compile(policy: &Arc<Policy>, scanner: &mut RuleScanner) -> desired::Policy {
         outbound: if policy.untracked {
             scanner.acquire(&policy.outbound)
         } else {
-            scanner.acquire_egress(&policy.outbound)
+            scanner.acquire_egress(slot, &policy.outbound)
         },
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_model::desired::Contest;
-use tortie_model::{Key, TierName, WorkloadEndpointKey};
+use tortie_model::{Key, NetworkSetName, TierName, WorkloadEndpointKey};
 
 /// The reason why an object counts as absent, or differs from its text. Its own fields were checked
 /// before ([`tortie_model::Valid`]).
@@ -46,6 +46,33 @@ pub enum Reason {
         count: u64,
         /// The bound.
         limit: u64,
+    },
+    /// The selectors of a policy's egress rules pick network sets with too many domains in total;
+    /// some selectors have no domains.
+    #[error(
+        "the network sets of the selectors of egress rules have more than {limit} domains in total; {selectors} of the \
+         selectors have no domains"
+    )]
+    PolicyDomains {
+        /// Number of the selectors without domains.
+        selectors: usize,
+        /// The bound, in which a domain counts once for each selector and network set.
+        limit: usize,
+    },
+    /// A selector of a policy's egress rules picks network sets with too many domains together;
+    /// those of some are left out.
+    #[error(
+        "a selector of an egress rule joins network sets with more than {limit} domains; those of {count} network sets \
+         are left out, first `{network_set}`"
+    )]
+    JoinedDomains {
+        /// The first network set without effect, in the order in which they are joined: those of the
+        /// cluster, then by their numbers of domains.
+        network_set: NetworkSetName,
+        /// Number of the network sets without effect.
+        count: usize,
+        /// The bound.
+        limit: usize,
     },
     /// The tier of a policy does not exist. It comes after all other tiers, and denies at its end.
     #[error("tier: `{tier}` does not exist; its policies ({count}) come after all others, and it denies at its end")]

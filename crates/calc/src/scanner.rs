@@ -16,6 +16,7 @@ use tortie_model::{DomainPattern, IpSetId, List, NamespacedName, Rule, RuleActio
 use tortie_selector::{Selector, unique_id};
 
 use crate::domain_sets::DomainSets;
+use crate::slot_table::Slot;
 
 /// Members of an IP set, by definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,9 +134,9 @@ impl RuleScanner {
     }
 
     /// As [`RuleScanner::acquire`], for the rules of a policy for traffic from endpoints: the
-    /// domains of network sets count as well.
-    pub(crate) fn acquire_egress(&mut self, rules: &Arc<[Rule]>) -> Rules {
-        let domains = Some(&self.domains);
+    /// domains of network sets count as well, as far as they have room in its budget.
+    pub(crate) fn acquire_egress(&mut self, policy: Slot, rules: &Arc<[Rule]>) -> Rules {
+        let domains = self.domains.admitted(policy);
         let sets = compile::rule_sets(rules, domains, (&mut self.spellings, &mut self.sets, &mut self.touched));
         self.join(rules, sets)
     }

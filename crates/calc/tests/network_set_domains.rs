@@ -47,6 +47,10 @@ impl Node {
         words
     }
 
+    fn problems(&self) -> Vec<String> {
+        self.graph.problems().map(|problem| problem.to_string()).filter(|text| !text.contains("host name")).collect()
+    }
+
     /// Returns the domains of all sets, and the number of sets of domains in the policy's rules.
     fn domains(&self) -> (Vec<BTreeSet<String>>, usize) {
         let sets = self.dataplane.ip_sets.values().filter(|(set_type, _)| *set_type == IpSetType::Domains);
@@ -71,10 +75,17 @@ fn set<T: AsRef<str>>(name: &str, label: &str, domains: &[T]) -> Update {
 }
 
 fn policy(action: RuleAction) -> Update {
-    let mut rule = Rule::new(action);
-    rule.destination.selector = Some("role == 'a'".parse().unwrap());
-    let policy = Policy { inbound: [rule.clone()].into(), outbound: [rule].into(), ..Policy::default() };
-    policy_update(Some(policy))
+    policy_with(action, &["role == 'a'"])
+}
+
+fn policy_with(action: RuleAction, selectors: &[&str]) -> Update {
+    let rules = selectors.iter().map(|selector| {
+        let mut rule = Rule::new(action);
+        rule.destination.selector = Some(selector.parse().unwrap());
+        rule
+    });
+    let rules: Vec<Rule> = rules.collect();
+    policy_update(Some(Policy { inbound: rules.clone().into(), outbound: rules.into(), ..Policy::default() }))
 }
 
 fn policy_update(policy: Option<Policy>) -> Update {
@@ -117,19 +128,73 @@ fn domains_count_only_in_egress_rules_that_allow() {
     assert_eq!((of(|policy| &policy.inbound), of(|policy| &policy.outbound)), (0, 1));
 }
 
+fn many(letter: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{letter}{n}.io")).collect()
+}
+
 #[test]
 fn one_network_set_may_have_many_domains_but_a_join_is_bounded() {
-    let many = |letter: &str, count: usize| (0..count).map(|n| format!("{letter}{n}.io")).collect::<Vec<_>>();
     let mut node = Node::new();
     node.apply([policy(RuleAction::Allow), set("shop/s", "a", &many("x", 50_000))]);
     assert_eq!(node.domains().0[0].len(), 50_000);
     // Together they are too many: the set of the cluster comes first, and then the shorter ones.
+    assert_eq!(node.problems(), [""; 0]);
     assert_eq!(node.apply([set("t", "a", &["b.io"])]), ["set of 1"]);
+    let left_out = "policy GlobalNetworkPolicy/p: a selector of an egress rule joins network sets with more than 16384 \
+                    domains; those of 1 network sets are left out, first `shop/s`";
+    assert_eq!(node.problems(), [left_out]);
+    assert_eq!(node.graph.take_new_problems().len(), 1);
     assert_eq!(node.apply([set("shop/u", "a", &["c.io"])]), ["set of 2"]);
     assert_eq!(node.apply([set("shop/s", "a", &many("x", 16_382))]), ["set of 16384"]);
+    assert_eq!((node.problems(), node.graph.take_new_problems().len()), (vec![], 0));
     assert_eq!(node.apply([set("shop/s", "a", &many("x", 16_383))]), ["set of 2"]);
     // Network sets of namespaces do not count for those of the cluster.
     assert_eq!(node.apply([set("t", "a", &many("y", 20_000))]), ["set of 20000"]);
+}
+
+/// The domains of a policy's selectors count once for each selector, in the order of the rules. The
+/// result depends on the current state alone.
+#[test]
+fn a_policy_has_a_budget_for_the_domains_of_its_selectors() {
+    let selectors = ["role == 'a'", "role == 'a' && !has(x)", "role in {'a', 'b'}", "role == 'b'"];
+    let rules = |selectors: &[&str]| policy_with(RuleAction::Allow, selectors);
+    let big = || set("shop/s", "a", &many("x", 50_000));
+    let fits = || set("shop/s", "a", &many("x", 43_690));
+    let small = || set("shop/t", "b", &["b.io"]);
+    let cluster = |count| set("c", "b", &many("c", count));
+    let gone = |name: &str| Update::NetworkSet(name.into(), None);
+    let mut node = Node::new();
+    let mut state = std::collections::BTreeMap::new();
+    for (update, expected) in [
+        (big(), (0, 0, 0)),
+        // A set in two rules counts once; the third does not fit.
+        (rules(&[selectors[0], selectors[1], selectors[0], selectors[2]]), (2, 3, 1)),
+        (fits(), (3, 4, 0)),
+        (big(), (2, 3, 1)),
+        (rules(&selectors), (2, 2, 1)),
+        // The third selector joins no more than a few now, and the fourth picks few.
+        (small(), (4, 4, 1)),
+        (gone("shop/s"), (2, 2, 0)),
+        (big(), (4, 4, 1)),
+        // Those of the cluster come first: two selectors with 16,001, then 50,000 once; two with
+        // 41,000, then none.
+        (cluster(16_000), (3, 3, 1)),
+        (cluster(41_000), (2, 2, 1)),
+        (gone("c"), (4, 4, 1)),
+        (rules(&selectors[3..]), (1, 1, 0)),
+    ] {
+        node.apply([update.clone()]);
+        state.insert(update.key(), update);
+        let (domains, problems) = (node.domains(), node.problems());
+        assert_eq!((domains.0.len(), domains.1, problems.len()), expected, "{problems:?}");
+        let mut fresh = Node::new();
+        fresh.apply(state.values().cloned());
+        assert_eq!((domains, problems), (fresh.domains(), fresh.problems()));
+    }
+    let key = WorkloadEndpointKey::new("here", "k8s", "shop/web", "eth0");
+    node.apply([gone("shop/s"), gone("shop/t"), policy_update(None), Update::WorkloadEndpoint(key, None)]);
+    node.apply([]);
+    assert!(node.graph.is_empty());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! From a rule to the IP sets that embody it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -9,14 +10,14 @@ use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
 use tortie_model::{DomainPattern, EntityMatch, IpSetId, PortSpec, Protocol, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
-use crate::domain_sets::{self, DomainSets};
+use crate::domain_sets;
 
 use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, WrittenSelector};
 
 /// Returns the sets of each rule.
 pub(super) fn rule_sets(
     rules: &[Rule],
-    domains: Option<&DomainSets>,
+    domains: Option<&BTreeSet<IpSetId>>,
     (spellings, sets, touched): (&mut AHashMap<Spelling, IpSetId>, &mut AHashMap<IpSetId, UsedSet>, &mut Vec<IpSetId>),
 ) -> Vec<RuleSets> {
     let mut compiler = Compiler { domains, spellings, sets, touched };
@@ -24,8 +25,8 @@ pub(super) fn rule_sets(
 }
 
 struct Compiler<'a> {
-    /// Domains of network sets, if they count.
-    domains: Option<&'a DomainSets>,
+    /// Sets of domains of network sets that the rules may have.
+    domains: Option<&'a BTreeSet<IpSetId>>,
     spellings: &'a mut AHashMap<Spelling, IpSetId>,
     sets: &'a mut AHashMap<IpSetId, UsedSet>,
     touched: &'a mut Vec<IpSetId>,
@@ -65,9 +66,9 @@ impl Compiler<'_> {
         if !domains.is_empty() {
             sets.dst_domains.push(self.set(Spelling::Domains(domains.clone()), &mut None));
         }
-        if let Some(domains) = self.domains.filter(|domains| domains.has_lists())
+        if let Some(domains) = self.domains
             && let Some(selector) = selector_of_domains(rule)
-            && domains.is_active(&selector.resolve())
+            && domains.contains(&domain_sets::set_id(&selector.resolve()))
         {
             sets.dst_domains.push(self.set(Spelling::SelectedDomains(selector), &mut None));
         }
