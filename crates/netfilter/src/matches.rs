@@ -88,11 +88,10 @@ pub enum Match {
     /// The packet goes in the direction of replies of its connection.
     Reply,
     /// Packets to the same address come at a higher rate, each address with its own token bucket.
-    /// iptables only.
     AboveRateOfDestination {
         /// The rate, and the capacity of each bucket.
         limit: PacketRate,
-        /// Name of the table of buckets in the kernel.
+        /// Name of the table of buckets in the kernel, which iptables makes; in nftables a set.
         name: IpSetName,
     },
     /// An address is in one of several networks or IP sets. nftables only.

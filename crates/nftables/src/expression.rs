@@ -150,6 +150,9 @@ pub enum Expression {
     Counter,
     /// Ends the rule unless there are tokens (or, inverted, none).
     Limit { rate: u64, per_seconds: u64, burst: u32, inverted: bool },
+    /// Ends the rule unless the register's value has no tokens left in its bucket, which is made
+    /// if the set lacks it.
+    AboveLimitOfEach { set: Arc<str>, register: Register, rate: u64, per_seconds: u64, burst: u32 },
     /// Ends the rule unless more connections are open.
     ConnectionsAbove { count: u32 },
     /// Loads a value into a register.

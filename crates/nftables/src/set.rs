@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use tortie_net::{Cidr, Family, InterfaceName, PortProtocol, Protocol};
 use tortie_netfilter::{MapKey, MapKind, Member, SetType};
@@ -22,7 +23,15 @@ pub enum SetKind {
     InterfaceAddresses,
     /// Ports.
     Ports,
+    /// Addresses with token buckets: at most 65,535, which rules add, and the kernel removes after
+    /// 10 s without a packet.
+    Buckets,
 }
+
+/// Maximum number of token buckets of a set. Packets to further addresses are within any rate.
+pub(crate) const BUCKETS: u32 = 65_535;
+/// Time after which the kernel removes a token bucket that no packet has used.
+pub(crate) const BUCKET_LIFETIME: Duration = Duration::from_secs(10);
 
 impl SetKind {
     /// Returns the kind of set for the members of an IP set of this type.
@@ -53,6 +62,8 @@ impl SetKind {
             (Self::InterfaceAddresses, Family::V4) => "{ type ifname . ipv4_addr ; }",
             (Self::InterfaceAddresses, Family::V6) => "{ type ifname . ipv6_addr ; }",
             (Self::Ports, _) => "{ type inet_service ; }",
+            (Self::Buckets, Family::V4) => "{ type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10s ; }",
+            (Self::Buckets, Family::V6) => "{ type ipv6_addr ; size 65535 ; flags dynamic,timeout ; timeout 10s ; }",
         }
     }
 

@@ -153,8 +153,10 @@ fn write_match(question: &Match, family: Family, protocol: Option<Protocol>, out
         }
         Match::DestinationByInterface(set) => write!(out, "iifname . {ip} daddr @{}", SetName::new(*set)),
         Match::Reply => out.write_str("ct direction reply"),
-        // There is no such match without a set of buckets.
-        Match::AboveRateOfDestination { .. } => write!(out, "{ip} daddr @cali-unknown"),
+        Match::AboveRateOfDestination { limit, name } => {
+            let (set, rate, burst) = (SetName::new(*name), limit.rate(), limit.burst());
+            write!(out, "update @{set} {{ {ip} daddr limit rate over {rate}/second burst {burst} packets }}")
+        }
         // A named set has replaced it before; otherwise it is refused as well.
         Match::AnyOf { side, .. } => write!(out, "{ip} {} @cali-unknown", address(*side)),
         Match::Ports { side, ports, negated } => {

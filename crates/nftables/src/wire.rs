@@ -70,6 +70,7 @@ const SET_DATA_LEN: u16 = 7;
 const SET_DESC: u16 = 9;
 const SET_DESC_SIZE: u16 = 1;
 const SET_ID: u16 = 10;
+const SET_TIMEOUT: u16 = 11;
 const SET_USERDATA: u16 = 13;
 /// By which `nft` shows names of interfaces: keys are in the order of the host
 /// (`NFTNL_UDATA_SET_KEYBYTEORDER`).
@@ -82,6 +83,9 @@ const ANONYMOUS: u32 = 1;
 const CONSTANT: u32 = 1 << 1;
 const INTERVAL: u32 = 1 << 2;
 const MAP: u32 = 1 << 3;
+const TIMEOUT: u32 = 1 << 4;
+/// Rules change the set (`NFT_SET_EVAL`).
+const DYNAMIC: u32 = 1 << 5;
 
 const FLOW_TABLE_TABLE: u16 = 1;
 const FLOW_TABLE_NAME: u16 = 2;
@@ -167,5 +171,6 @@ const fn shape(kind: SetKind, family: Family) -> (u32, u32, u32) {
         SetKind::AddressPairs => (concatenated(&[address, address]), 2 * len, 0),
         SetKind::InterfaceAddresses => (concatenated(&[IFNAME, address]), INTERFACE_LEN + len, 0),
         SetKind::Ports => (INET_SERVICE, 2, 0),
+        SetKind::Buckets => (address, len, TIMEOUT | DYNAMIC),
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 #![allow(clippy::disallowed_methods, reason = "runs nft, sends packets and measures, in private network namespaces")]
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -10,8 +11,8 @@ use tortie_lab::netns::Namespace;
 use tortie_lab::nft::Nft;
 use tortie_net::{Cidr, Family, IpPortMember, IpSetId, IpSetName, PortProtocol};
 use tortie_netfilter::{
-    Action, Chain, ChainName, ConntrackStates, DispatchBy, HookPosition, MapKey, MapVerdict, Matches, Member,
-    NetMember, NetPair, PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
+    Action, Chain, ChainName, ConntrackStates, DispatchBy, HookPosition, MapKey, MapVerdict, Match, Matches, Member,
+    NetMember, NetPair, PacketRate, PortList, Protocol, RejectWith, Rule, SetType, Side, Table as Layer, kernel_chain,
 };
 use tortie_nftables::{Features, Table, TableConfig, TableId};
 
@@ -180,6 +181,53 @@ kernel_test! {
         assert!(!listed(&namespace).contains("cali40d"));
     }
 
+    fn each_destination_has_a_token_bucket_of_its_own() {
+        let name = IpSetName::new("cali40dns-buckets").unwrap();
+        let limit = PacketRate::new(1, 3).unwrap();
+        let new = || {
+            let mut table = Table::new(TableConfig::new(V4), Features::ALL);
+            table.define_buckets(&"dns-buckets".into(), name).unwrap();
+            let above = Matches::new().protocol(Protocol::UDP).and(Match::AboveRateOfDestination { limit, name });
+            let rules = vec![Rule::when(above, Action::Drop)];
+            table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, rules);
+            table
+        };
+        let namespace = Namespace::new().unwrap();
+        let mut table = new();
+        let transactions = namespace.run(|| Nft::open().unwrap().apply(&mut table)).unwrap().unwrap();
+        assert_eq!(apply(&namespace, &mut new()), 0, "a restart writes nothing");
+        // `nft` makes the same of the text.
+        let by_nft = Namespace::new().unwrap();
+        let text: String = transactions.iter().map(ToString::to_string).collect();
+        by_nft.output(Command::new("nft").args(["-f", "-"]), &text).unwrap();
+        assert_eq!(apply(&by_nft, &mut new()), 0, "{text}");
+
+        let sent = |address: &'static str, count: usize| {
+            namespace.run(|| {
+                let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                let to = std::net::UdpSocket::bind((address, 0)).unwrap();
+                let port = to.local_addr().unwrap().port();
+                // The sender is told of a packet that is dropped.
+                (0..count).filter(|_| socket.send_to(b"x", (address, port)).is_ok()).count()
+            })
+            .unwrap()
+        };
+        let began = Instant::now();
+        let passed = sent("127.0.0.2", 20);
+        let by_time = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
+        assert!((3..=3 + by_time).contains(&passed), "{passed}");
+        assert_eq!(sent("127.0.0.3", 3), 3, "other destinations do not count");
+        let shown = listed(&namespace);
+        assert!(shown.contains("127.0.0.2") && shown.contains("127.0.0.3"), "{shown}");
+        // Buckets come and go without a write.
+        table.invalidate();
+        assert_eq!((apply(&namespace, &mut table), apply(&namespace, &mut new())), (0, 0));
+        table.remove_set(name);
+        table.set_hook(Layer::Filter, kernel_chain::OUTPUT, HookPosition::Insert, Vec::new());
+        apply(&namespace, &mut table);
+        assert!(!listed(&namespace).contains("dns-buckets"));
+    }
+
     fn foreign_changes_are_found_and_repaired() {
         let namespace = Namespace::new().unwrap();
         let mut table = table(&["10.0.0.0/8"]);
@@ -270,7 +318,7 @@ kernel_test! {
         );
         let by_nft = Namespace::new().unwrap();
         let begun = Instant::now();
-        let output = by_nft.output(std::process::Command::new("nft").args(["-f", "-"]), &text).unwrap();
+        let output = by_nft.output(Command::new("nft").args(["-f", "-"]), &text).unwrap();
         assert!(output.status.success());
         let theirs = begun.elapsed();
         let namespace = Namespace::new().unwrap();

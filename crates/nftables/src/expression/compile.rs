@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tortie_net::{Cidr, Family, IpSetName, Protocol};
 use tortie_netfilter::{
     Action, ChainName, ConntrackState, ConntrackStates, DispatchBy, IcmpType, InterfacePattern, MaskedMark, Match,
-    PortList, PortRange, RateUnit, RejectWith, Rule, Side,
+    PacketRate, PortList, PortRange, RateUnit, RejectWith, Rule, Side,
 };
 
 use super::{
@@ -46,9 +46,6 @@ pub enum Unsupported {
     /// It matches the port of a bridge.
     #[error("nftables cannot match the bridge port of a packet")]
     BridgePort,
-    /// It limits the rate of packets to each address.
-    #[error("a limit for each destination needs a set of buckets")]
-    RateOfDestination,
     /// It has a match or action that only a table with layouts can split.
     #[error("several networks, sets or chains in one rule need a table with layouts")]
     NotLaidOut,
@@ -180,7 +177,7 @@ impl Compiler {
                 self.out.push(Expression::Conntrack { key: Conntrack::Direction, to: Register::FIRST });
                 self.compare(Comparison::Equal, bytes(&[DIRECTION_REPLY]));
             }
-            Match::AboveRateOfDestination { .. } => return Err(Unsupported::RateOfDestination),
+            Match::AboveRateOfDestination { limit, name } => self.above_rate_of_destination(*limit, *name),
             Match::Ports { side, ports, negated } => self.ports(port_offset(*side), ports, *negated),
             Match::DestinationPort(port) => {
                 self.field(Header::Transport, port_offset(Side::Destination), &port.to_be_bytes(), false);
@@ -311,6 +308,15 @@ impl Compiler {
         self.out.push(Expression::Payload { header: Header::Network, offset, len, to: Register::SECOND });
         let set = SetReference::Named(SetName::new(set).as_str().into());
         self.out.push(Expression::Lookup { set, register: Register::FIRST, inverted: false });
+    }
+
+    fn above_rate_of_destination(&mut self, limit: PacketRate, name: IpSetName) {
+        let (offset, len) = address_place(self.family, Side::Destination);
+        self.payload(Header::Network, offset, len);
+        let (rate, burst) = (limit.rate().into(), limit.burst().into());
+        let set = SetName::new(name).as_str().into();
+        let register = Register::FIRST;
+        self.out.push(Expression::AboveLimitOfEach { set, register, rate, per_seconds: 1, burst });
     }
 
     fn ports(&mut self, offset: u32, ports: &PortList, negated: bool) {

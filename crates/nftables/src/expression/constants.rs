@@ -82,6 +82,16 @@ pub(super) mod lookup {
     pub(in super::super) const INVERTED: u32 = 1;
 }
 
+/// `NFTA_DYNSET_*`.
+pub(super) mod dynset {
+    pub(in super::super) const SET: u16 = 1;
+    pub(in super::super) const OP: u16 = 3;
+    pub(in super::super) const SREG: u16 = 4;
+    pub(in super::super) const EXPR: u16 = 7;
+    /// Adds a missing element, and renews the lifetime of others.
+    pub(in super::super) const UPDATE: u32 = 1;
+}
+
 pub(super) mod fib {
     pub(in super::super) const DREG: u16 = 1;
     pub(in super::super) const RESULT: u16 = 2;

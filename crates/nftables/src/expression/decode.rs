@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use super::constants::{
     CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
-    EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit, log, lookup,
-    masq, meta, nat, offload, payload, queue, range, reject, target,
+    EXPR_NAME, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, dynset, fib, immediate, limit, log,
+    lookup, masq, meta, nat, offload, payload, queue, range, reject, target,
 };
 use super::encode::queue_info;
 use super::{
@@ -91,12 +91,8 @@ fn expression(name: &str, data: &Data<'_>) -> Option<Expression> {
         "lookup" => look_up(data),
         "fib" => fib_expression(data),
         "counter" => Some(Expression::Counter),
-        "limit" if data.flags(limit::TYPE) == 0 => Some(Expression::Limit {
-            rate: data.get(limit::RATE)?.u64()?,
-            per_seconds: data.get(limit::UNIT)?.u64()?,
-            burst: data.flags(limit::BURST),
-            inverted: data.flags(limit::FLAGS) == limit::INVERTED,
-        }),
+        "limit" => limit_expression(data),
+        "dynset" => above_limit_of_each(data),
         "connlimit" if data.flags(connlimit::FLAGS) == connlimit::INVERTED => {
             Some(Expression::ConnectionsAbove { count: data.number(connlimit::COUNT)? })
         }
@@ -112,6 +108,33 @@ fn expression(name: &str, data: &Data<'_>) -> Option<Expression> {
         "queue" => queue_expression(data),
         "target" => queue_target(data),
         "flow_offload" => Some(Expression::FlowOffload { table: data.text(offload::TABLE)? }),
+        _ => None,
+    }
+}
+
+fn limit_expression(data: &Data<'_>) -> Option<Expression> {
+    if data.flags(limit::TYPE) != 0 {
+        return None;
+    }
+    Some(Expression::Limit {
+        rate: data.get(limit::RATE)?.u64()?,
+        per_seconds: data.get(limit::UNIT)?.u64()?,
+        burst: data.flags(limit::BURST),
+        inverted: data.flags(limit::FLAGS) == limit::INVERTED,
+    })
+}
+
+fn above_limit_of_each(data: &Data<'_>) -> Option<Expression> {
+    let inner = data.get(dynset::EXPR)?.value;
+    let is_limit = find(inner, EXPR_NAME)?.text() == Some("limit");
+    if data.number(dynset::OP)? != dynset::UPDATE || !is_limit {
+        return None;
+    }
+    match limit_expression(&Data(find(inner, EXPR_DATA)?.value))? {
+        Expression::Limit { rate, per_seconds, burst, inverted: true } => {
+            let (set, register) = (data.text(dynset::SET)?, data.register(dynset::SREG)?);
+            Some(Expression::AboveLimitOfEach { set, register, rate, per_seconds, burst })
+        }
         _ => None,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::constants::{
     CODE_ACCEPT, CODE_CONTINUE, CODE_DROP, CODE_GOTO, CODE_JUMP, CODE_RETURN, DATA_VALUE, DATA_VERDICT, EXPR_DATA,
-    EXPR_NAME, LIST_ELEM, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, fib, immediate, limit,
-    log, lookup, masq, meta, nat, offload, payload, queue, range, reject, target,
+    EXPR_NAME, LIST_ELEM, VERDICT_CHAIN, VERDICT_CODE, bitwise, cmp, connlimit, counter, ct, dynset, fib, immediate,
+    limit, log, lookup, masq, meta, nat, offload, payload, queue, range, reject, target,
 };
 use super::{
     Bytes, Comparison, Conntrack, Expression, FibResult, Header, Meta, Register, Rejection, RuleVerdict, SetReference,
@@ -39,6 +39,7 @@ fn name(expression: &Expression) -> &str {
         Expression::Fib { .. } => "fib",
         Expression::Counter => "counter",
         Expression::Limit { .. } => "limit",
+        Expression::AboveLimitOfEach { .. } => "dynset",
         Expression::ConnectionsAbove { .. } => "connlimit",
         Expression::Immediate { .. } | Expression::Verdict(_) => "immediate",
         Expression::Reject { .. } => "reject",
@@ -85,6 +86,14 @@ fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writ
         Expression::Counter => [counter::BYTES, counter::PACKETS].into_iter().for_each(|kind| out.u64(kind, 0)),
         Expression::Limit { rate, per_seconds, burst, inverted } => {
             limited(*rate, *per_seconds, *burst, *inverted, out);
+        }
+        Expression::AboveLimitOfEach { set, register, rate, per_seconds, burst } => {
+            out.text(dynset::SET, set);
+            numbers([(dynset::OP, dynset::UPDATE), (dynset::SREG, register.0)], out);
+            out.nested(dynset::EXPR, |out| {
+                out.text(EXPR_NAME, "limit");
+                out.nested(EXPR_DATA, |out| limited(*rate, *per_seconds, *burst, true, out));
+            });
         }
         Expression::ConnectionsAbove { count } => {
             numbers([(connlimit::COUNT, *count), (connlimit::FLAGS, connlimit::INVERTED)], out);

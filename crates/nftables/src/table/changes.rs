@@ -423,7 +423,7 @@ fn member_of(kind: SetKind, family: Family, stored: &(Key, Option<Key>)) -> Opti
             Some(Member::NetPair(NetPair::new(part(bytes.get(..len)?)?, part(bytes.get(len..2 * len)?)?)))
         }
         // Another program keeps its members.
-        SetKind::InterfaceAddresses => None,
+        SetKind::InterfaceAddresses | SetKind::Buckets => None,
         SetKind::Ports => Some(Member::Port(u16::from_be_bytes(bytes.try_into().ok()?))),
     }
 }

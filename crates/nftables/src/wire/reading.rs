@@ -251,6 +251,7 @@ impl SnapshotReader {
             SetKind::AddressPairs,
             SetKind::InterfaceAddresses,
             SetKind::Ports,
+            SetKind::Buckets,
         ];
         let is_kind = |kind: &SetKind| (key.0, key.1, flags) == shape(*kind, self.table.family);
         let maps = [MapKind::Interface, MapKind::Mark, MapKind::Port, MapKind::Address];
@@ -261,10 +262,13 @@ impl SnapshotReader {
             kinds.into_iter().find(is_kind).map_or(SetShape::Other, SetShape::Set)
         };
         let set = ObservedSet { shape, elements: BTreeSet::new(), verdicts: BTreeMap::new() };
-        let mut out = Writer::with_header(&[family_number(self.table), 0, 0, 0]);
-        out.text(ELEMENTS_TABLE, self.table.name);
-        out.text(ELEMENTS_SET, &name);
-        self.requests.push_back(Request { kind: GETSETELEM, payload: out.finish() });
+        // Rules of the packet path change the elements of others at any time.
+        if shape != SetShape::Set(SetKind::Buckets) {
+            let mut out = Writer::with_header(&[family_number(self.table), 0, 0, 0]);
+            out.text(ELEMENTS_TABLE, self.table.name);
+            out.text(ELEMENTS_SET, &name);
+            self.requests.push_back(Request { kind: GETSETELEM, payload: out.finish() });
+        }
         if flags & INTERVAL != 0 {
             self.elements.insert(name.clone(), Vec::new());
         }

@@ -1,5 +1,7 @@
 //! Transactions as messages.
 
+use std::time::Duration;
+
 use tortie_net::InterfaceName;
 use tortie_netfilter::{MapKey, MapKind, Member};
 
@@ -10,15 +12,15 @@ use super::{
     FLOW_HOOK_PRIORITY, FLOW_TABLE_HOOK, FLOW_TABLE_NAME, FLOW_TABLE_TABLE, HEADER_LEN, HOOK_NUMBER, HOOK_PRIORITY,
     HOST_ORDER, INGRESS, INTERVAL, INTERVAL_END, LIST_ELEM, MAP, NEWCHAIN, NEWFLOWTABLE, NEWRULE, NEWSET, NEWSETELEM,
     NEWTABLE, RULE_CHAIN, RULE_EXPRESSIONS, RULE_HANDLE, RULE_TABLE, RULE_USERDATA, SET_DATA_LEN, SET_DATA_TYPE,
-    SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, SET_USERDATA,
-    TABLE_NAME, USERDATA_COMMENT, VERDICT_LEN, family_number, map_shape, shape, value_type,
+    SET_DESC, SET_DESC_SIZE, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_NAME, SET_TABLE, SET_TIMEOUT,
+    SET_USERDATA, TABLE_NAME, USERDATA_COMMENT, VERDICT_LEN, family_number, map_shape, shape, value_type,
 };
 use crate::attribute::Writer;
 use crate::expression::{
     ANONYMOUS_SET, Expression, RuleVerdict, SetReference, encode as encode_expressions, write_verdict,
 };
 use crate::names::LayeredName;
-use crate::set::{SetKind, element, map_key_bytes};
+use crate::set::{BUCKET_LIFETIME, BUCKETS, SetKind, element, map_key_bytes};
 use crate::transaction::{BaseChain, Command, FLOW_TABLE, Hook, ProgramRule, TableId, Transaction};
 
 const NLM_F_REPLACE: u16 = 0x100;
@@ -162,6 +164,10 @@ impl Encoder {
             out.u32(SET_KEY_TYPE, key_type);
             out.u32(SET_KEY_LEN, key_len);
             out.u32(SET_ID, 0);
+            if kind == SetKind::Buckets {
+                out.nested(SET_DESC, |out| out.u32(SET_DESC_SIZE, BUCKETS));
+                out.u64(SET_TIMEOUT, millis(BUCKET_LIFETIME));
+            }
         });
     }
 
@@ -305,6 +311,10 @@ impl Encoder {
             rest = rest.split_at(written).1;
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn write_key(key: &[u8], is_end: bool, out: &mut Writer) {
