@@ -368,6 +368,7 @@ impl Dataplane {
         managers.floating.complete(renderer, output);
         managers.dscp.complete(renderer, &mut managers.ip_sets, output);
         if let Some(flows) = &mut managers.flow_offload {
+            flows.on_dns_servers(&managers.domains.servers());
             let workloads = managers.workloads.interfaces();
             flows.complete(
                 workloads,

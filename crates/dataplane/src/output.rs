@@ -199,6 +199,20 @@ impl Output {
         first_error(self.families.iter_mut().map(|family| family.replace_set(id, spec, &[])))
     }
 
+    /// Defines a set of token buckets in tables of nftables; iptables makes its own.
+    pub(crate) fn define_buckets(&mut self, id: &IpSetId) -> Result<(), UpdateError> {
+        first_error(self.families.iter_mut().map(|family| {
+            let Some(table) = &mut family.nftables else { return Ok(()) };
+            let defined = table.define_buckets(id, ip_set_name(family.family, id)?);
+            defined.map_err(|error| update_error(error, SetType::HashIp))
+        }))
+    }
+
+    pub(crate) fn remove_buckets(&mut self, id: &IpSetId) {
+        let families = self.families.iter_mut().filter(|family| family.nftables.is_some());
+        families.for_each(|family| family.remove_set(id));
+    }
+
     /// Returns the sets of domains of which a set is missing in the kernel.
     pub(crate) fn lacking_domains(&self, reports: &[Report]) -> BTreeSet<IpSetId> {
         let failures = reports.iter().flat_map(|report| &report.failures).filter(|failure| !failure.exists);

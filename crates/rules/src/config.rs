@@ -170,7 +170,7 @@ pub struct DomainRules {
     /// Number of the netfilter queue of the reader, `DNSPacketsNfqueueID`.
     pub queue: u16,
     /// Maximum rate of packets of DNS servers to one client that the reader gets,
-    /// `DNSMaxRepliesPerEndpoint`; others pass unread. iptables only.
+    /// `DNSMaxRepliesPerEndpoint`; others pass unread.
     pub reply_limit: PacketRate,
     /// Number of shards with learning workloads; 0 if no workload learns. At most 1 in nftables.
     pub shards: u16,

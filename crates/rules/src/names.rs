@@ -116,6 +116,8 @@ pub mod static_set {
         DNS_SERVERS = "dns-servers";
         /// Addresses of workloads that learn from DNS answers.
         DNS_CLIENTS = "dns-clients";
+        /// Token buckets of these workloads, in nftables.
+        DNS_BUCKETS = "dns-buckets";
         /// Workloads of an Istio ambient mesh.
         ISTIO_WORKLOADS = "all-istio-weps";
     }

@@ -3,6 +3,7 @@
 //! (`felix/dataplane/linux/flowtable_mgr.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use tortie_ipsets::{Member, SetType};
 use tortie_iptables::InterfaceName;
@@ -18,11 +19,13 @@ use crate::managers::overlay::Overlay;
 use crate::output::Output;
 use crate::tunnel_device::TunnelDevice;
 
-/// Endpoint whose packets must pass the chains.
+/// Endpoint or server whose packets must pass the chains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Workload(InterfaceName),
     Host(HostEndpointName),
+    /// DNS servers whose answers are read.
+    DnsServers,
 }
 
 /// Interfaces and exclusions of the flow table. Only interfaces that are up are in it: the kernel
@@ -57,6 +60,12 @@ impl FlowOffload {
             endpoint.expected_ipv4.iter().chain(&endpoint.expected_ipv6).copied().map(Cidr::host).collect()
         });
         self.set(Source::Host(name), nets);
+    }
+
+    /// Notes the trusted DNS servers of endpoints that learn.
+    pub(crate) fn on_dns_servers(&mut self, servers: &BTreeSet<IpAddr>) {
+        let nets = (!servers.is_empty()).then(|| servers.iter().copied().map(Cidr::host).collect());
+        self.set(Source::DnsServers, nets);
     }
 
     /// Notes that an interface appeared, disappeared or changed its state. Returns whether it is a

@@ -192,6 +192,51 @@ fn rules_match_learned_addresses_and_answers_are_queued() {
 }
 
 #[test]
+fn nftables_limits_answers_and_leaves_no_server_to_a_flow_table() {
+    let mut config = with_domains(Backend::Nft);
+    config.nftables = Some(NftablesConfig::default());
+    let offloading = tortie_rules::NftablesConfig { offload_flows: true, ..Default::default() };
+    config.rules.packet_filter = PacketFilter::Nftables(offloading);
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(config, world());
+    let written = |kernel: &FakeKernel| {
+        let transactions = &kernel.netfilter.nftables[&Family::V4].transactions;
+        transactions.iter().map(ToString::to_string).collect::<String>()
+    };
+    applied(&mut dataplane, &mut kernel);
+    let text = written(&kernel);
+    for expected in [
+        "add set ip calico cali40dns-buckets { type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10s ; }",
+        "ip saddr . meta l4proto . th sport @cali40dns-servers update @cali40dns-buckets { ip daddr limit rate over \
+         1000/second burst 1000 packets } counter return",
+        "add element ip calico cali40no-flow-offload { 10.65.0.53 }",
+        "add element ip calico cali40no-flow-offload { 10.96.0.10 }",
+        "add element ip calico cali40no-flow-offload { 169.254.20.10 }",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+    let before = text.len();
+    dataplane.on_update(backends("10.65.0.54"));
+    applied(&mut dataplane, &mut kernel);
+    let text = written(&kernel).split_off(before);
+    for expected in [
+        "add element ip calico cali40no-flow-offload { 10.65.0.54 }",
+        "delete element ip calico cali40no-flow-offload { 10.65.0.53 }",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+    // While nothing learns, servers are as other hosts.
+    let before = written(&kernel).len();
+    let end = [set("s:x", &["10.0.0.0/8"]), by_name("names", &[], &["s:x"])];
+    end.into_iter().for_each(|update| dataplane.on_update(update));
+    applied(&mut dataplane, &mut kernel);
+    let text = written(&kernel).split_off(before);
+    for expected in ["delete element ip calico cali40no-flow-offload", "delete set ip calico cali40dns-buckets"] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
 fn everything_goes_with_the_last_rule_by_name() {
     for nftables in [false, true] {
         let mut kernel = kernel(Backend::Nft);

@@ -76,7 +76,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "1000",
         field("dnsMaxRepliesPerEndpoint", Int),
         "maximum number of packets a second from trusted DNS servers to one endpoint that are read; others pass unread, and open \
-             nothing. iptables only",
+             nothing",
     ),
     own(
         "DNSMaxTTL",

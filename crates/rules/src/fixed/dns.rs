@@ -7,7 +7,7 @@ use crate::config::{DomainRules, PacketFilter};
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
-/// Name of the table of buckets in the kernel, one for each client.
+/// Name of the table of buckets, one for each client, which iptables makes.
 const BUCKETS: IpSetName = IpSetName::from_static("cali-dns");
 
 impl Renderer {
@@ -26,12 +26,13 @@ impl Renderer {
     pub(super) fn dns_chains(&self, family: Family) -> Vec<Chain> {
         let learning = self.config().domains.filter(|domains| domains.shards > 0 || domains.host);
         let Some(domains) = learning else { return Vec::new() };
-        let mut limit = Vec::new();
-        // nftables needs a set of buckets instead.
-        if self.config().packet_filter == PacketFilter::Iptables {
-            limit.push(Rule::when(above_limit(domains, family), Action::Return));
-        }
-        limit.push(Rule::new(Action::Jump(chain::DNS_QUEUE)));
+        let buckets = match self.config().packet_filter {
+            PacketFilter::Iptables => BUCKETS,
+            PacketFilter::Nftables(_) => static_set(family, set::DNS_BUCKETS),
+        };
+        let above =
+            from_server(family).and(Match::AboveRateOfDestination { limit: domains.reply_limit, name: buckets });
+        let limit = vec![Rule::when(above, Action::Return), Rule::new(Action::Jump(chain::DNS_QUEUE))];
         vec![Chain::new(chain::DNS_LIMIT, limit), Chain::new(chain::DNS_QUEUE, queue(domains, family))]
     }
 
@@ -44,10 +45,6 @@ impl Renderer {
 
 fn from_server(family: Family) -> Matches {
     Matches::new().ip_port_set(Side::Source, static_set(family, set::DNS_SERVERS))
-}
-
-fn above_limit(domains: DomainRules, family: Family) -> Matches {
-    from_server(family).and(Match::AboveRateOfDestination { limit: domains.reply_limit, name: BUCKETS })
 }
 
 /// An answer belongs to a known connection, in the direction of replies, or comes from a server on

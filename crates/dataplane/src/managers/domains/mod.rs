@@ -5,6 +5,7 @@ mod servers;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tortie_dns::{Cluster, Scope};
@@ -150,6 +151,16 @@ impl Domains {
         self.told.cluster_changed();
     }
 
+    /// Returns the addresses of trusted servers, while something learns from them.
+    pub(crate) fn servers(&self) -> BTreeSet<IpAddr> {
+        let members = if self.is_learning() { self.servers.members() } else { Vec::new() };
+        let address = |member: Member| match member {
+            Member::IpPort(member) => Some(member.address()),
+            _ => None,
+        };
+        members.into_iter().filter_map(address).collect()
+    }
+
     fn is_learning(&self) -> bool {
         !self.scopes.is_empty()
     }
@@ -234,6 +245,7 @@ impl Domains {
             if self.clients.take().is_some() {
                 sets.remove_static(static_set::DNS_CLIENTS, output);
                 sets.remove_static(static_set::DNS_SERVERS, output);
+                output.remove_buckets(&IpSetId::new(static_set::DNS_BUCKETS));
             }
             return;
         }
@@ -241,6 +253,11 @@ impl Domains {
         let nets = owners.flat_map(|(_, state)| state.endpoint.nets()).map(|net| Cidr::host(net.address()));
         let clients: BTreeSet<Cidr> = nets.collect();
         let is_first = self.clients.is_none();
+        if is_first {
+            // The name is that of no other set.
+            let defined = output.define_buckets(&IpSetId::new(static_set::DNS_BUCKETS));
+            self.problems.extend(defined.err().map(|error| (IpSetId::new(static_set::DNS_BUCKETS), error)));
+        }
         if self.clients.as_ref() != Some(&clients) {
             let members: Vec<Member> = clients.iter().copied().map(Member::from).collect();
             sets.set_static(static_set::DNS_CLIENTS, SetType::HashIp, &members, output);
