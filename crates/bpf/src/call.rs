@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub(crate) const MAP_CREATE: i64 = 0;
 pub(crate) const MAP_LOOKUP_ELEM: i64 = 1;
 pub(crate) const MAP_UPDATE_ELEM: i64 = 2;
+pub(crate) const MAP_DELETE_ELEM: i64 = 3;
+pub(crate) const MAP_GET_NEXT_KEY: i64 = 4;
 pub(crate) const PROG_LOAD: i64 = 5;
 pub(crate) const OBJ_PIN: i64 = 6;
 pub(crate) const OBJ_GET: i64 = 7;

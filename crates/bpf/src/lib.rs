@@ -3,6 +3,7 @@
 #![warn(clippy::undocumented_unsafe_blocks, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod call;
+mod hash;
 mod hook;
 mod link;
 mod map;
@@ -12,6 +13,7 @@ mod program;
 mod ring;
 mod xtables;
 
+pub use hash::HashMap;
 pub use hook::NetfilterPosition;
 pub use link::{NetfilterLink, NetfilterLinkInfo};
 pub use map::{ArrayMap, MapInfo, PerCpuArrayMap, PrefixMap};

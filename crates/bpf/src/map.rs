@@ -15,7 +15,7 @@ const TYPE_ARRAY: u32 = 2;
 const TYPE_PER_CPU_ARRAY: u32 = 6;
 const TYPE_LPM_TRIE: u32 = 11;
 /// `BPF_F_NO_PREALLOC`: the kernel allocates an entry when it is inserted.
-const NO_PREALLOC: u32 = 1;
+pub(crate) const NO_PREALLOC: u32 = 1;
 /// `BPF_F_MMAPABLE`: processes may map the memory of the map.
 const MAPPABLE: u32 = 1 << 10;
 /// Largest number of CPUs that Linux can be built for.

@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
+use tortie_bpf::{ArrayMap, HashMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 
 /// `r0 = NUMBER; exit`
 fn returns(number: i32) -> Vec<u8> {
@@ -90,6 +90,30 @@ fn each_cpu_has_values() {
 
 /// Returns a program that writes an 8-byte number from its stack into a ring and returns the
 /// kernel's result.
+#[test]
+fn entries_are_added_replaced_and_removed() {
+    let map = HashMap::create("learned", 4, 8, 3).unwrap();
+    assert_eq!((map.sizes(), map.entries(), map.keys().unwrap()), ((4, 8), 3, vec![]));
+    for (key, value) in [(1_u32, 10_u64), (2, 20), (1, 11), (3, 30)] {
+        map.insert(&key.to_ne_bytes(), &value.to_ne_bytes()).unwrap();
+    }
+    let of = |key: u32| map.get(&key.to_ne_bytes()).unwrap();
+    let value = |number: u64| Some(number.to_ne_bytes().to_vec());
+    assert_eq!((of(1), of(2), of(3), of(4)), (value(11), value(20), value(30), None));
+    let mut keys = map.keys().unwrap();
+    keys.sort_unstable();
+    assert_eq!(keys, [1_u32, 2, 3].map(|key| key.to_ne_bytes().to_vec()));
+    let full = map.insert(&4_u32.to_ne_bytes(), &[0; 8]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(7), "E2BIG: {full}");
+    map.insert(&3_u32.to_ne_bytes(), &31_u64.to_ne_bytes()).unwrap();
+    assert_eq!((map.remove(&2_u32.to_ne_bytes()).unwrap(), map.remove(&2_u32.to_ne_bytes()).unwrap()), (true, false));
+    map.insert(&4_u32.to_ne_bytes(), &[0; 8]).unwrap();
+    assert_eq!((of(2), of(3), of(4)), (None, value(31), value(0)));
+    for wrong in [map.insert(&[0; 3], &[0; 8]), map.insert(&[0; 4], &[0; 7]), map.remove(&[0; 5]).map(drop)] {
+        assert_eq!(wrong.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
+
 fn program_that_writes(ring: &RingBuffer, number: i32) -> Program {
     let [a, b, c, d] = number.to_ne_bytes();
     let bytes = [
