@@ -19,6 +19,7 @@ use crate::each::ByFamily;
 use crate::ids::{AtomId, BucketId, ClassId, EntryId, Id, Interned, Slab};
 
 mod depth;
+mod learned;
 pub(crate) mod trees;
 
 #[derive(Clone, Debug)]
@@ -76,6 +77,7 @@ pub(crate) struct Addresses {
     /// Bound of the atoms that classes inherit.
     inherited_at_most: usize,
     size: trees::Size,
+    learned: learned::LearnedEntries,
 }
 
 /// Buckets whose inherited atoms changed, because of the networks around them, and these atoms.
@@ -111,6 +113,15 @@ fn tag(family: Family) -> u32 {
     u32::MAX - u32::from(family == Family::V6)
 }
 
+/// Returns the key of the bucket of entries with these atoms, which are ascending, below another
+/// entry.
+fn key_of_bucket(parent: Option<EntryId>, family: Family, atoms: &[AtomId]) -> SmallVec<[u32; 8]> {
+    let mut key: SmallVec<[u32; 8]> = SmallVec::new();
+    key.push(parent.map_or(tag(family), EntryId::number));
+    key.extend(atoms.iter().map(|atom| atom.number()));
+    key
+}
+
 /// Returns the class of addresses in no atom.
 pub(crate) fn unknown(family: Family) -> ClassId {
     ClassId::new(u32::from(family == Family::V6))
@@ -143,6 +154,7 @@ impl Addresses {
             wide: 0,
             inherited_at_most: 0,
             size: trees::Size::default(),
+            learned: learned::LearnedEntries::default(),
         }
     }
 
@@ -155,6 +167,7 @@ impl Addresses {
             && self.bucket_keys.len() == 0
             && self.buckets.is_empty()
             && self.below.is_empty()
+            && self.learned.is_empty()
             && self.classes.len() == Family::ALL.len()
     }
 
@@ -251,16 +264,21 @@ impl Addresses {
         let mut next = 0;
         while let Some(id) = self.pending.get(next).copied() {
             next += 1;
+            if self.settle_learned(id) {
+                continue;
+            }
             let entry = self.entries.at(id);
             let (net, bucket) = (entry.net, entry.bucket);
             let is_removed = entry.atoms.is_empty();
+            let mut covered: Vec<EntryId> = Vec::new();
             if !net.is_host() && is_removed == bucket.is_some() {
-                let covered: Vec<EntryId> =
-                    self.ordered.range(net..=net.last_host()).map(|(_, id)| *id).filter(|other| *other != id).collect();
-                for other in covered {
-                    self.set_pending(other);
-                }
+                let networks = self.ordered.range(net..=net.last_host()).map(|(_, id)| *id);
+                covered.extend(networks.filter(|other| *other != id).chain(self.learned.within(net)));
+            } else if net.is_host() {
+                // Learned addresses have the atoms of the same address.
+                covered.extend(self.learned.within(net));
             }
+            covered.into_iter().for_each(|other| self.set_pending(other));
             if is_removed {
                 self.remove_entry(id, net, bucket);
             }
@@ -286,15 +304,19 @@ impl Addresses {
 
     /// Moves an entry to its bucket.
     fn settle(&mut self, id: EntryId) {
+        let net = self.entries.at(id).net;
+        let learned = self.atoms_of_learned(id, net);
+        let is_learned = learned.is_some();
         let entry = self.entries.at_mut(id);
+        if let Some(atoms) = learned {
+            entry.atoms = atoms;
+        }
         entry.atoms.sort_unstable();
         entry.is_pending = false;
-        let (net, before) = (entry.net, entry.bucket);
+        let before = entry.bucket;
         let own = entry.atoms.clone();
         let parent = self.covering(net);
-        let mut key: SmallVec<[u32; 8]> = SmallVec::new();
-        key.push(parent.map_or(tag(net.family()), EntryId::number));
-        key.extend(own.iter().map(|atom| atom.number()));
+        let key = key_of_bucket(parent, net.family(), &own);
         let (bucket, is_new) = self.bucket_keys.acquire(&key);
         let class_before = before.map(|before| self.bucket(before).class);
         if is_new {
@@ -320,7 +342,9 @@ impl Addresses {
             self.leave(before, id, net);
         }
         if class_before != Some(class) {
-            self.changed_nets.push(net);
+            if !is_learned {
+                self.changed_nets.push(net);
+            }
             if !net.is_host() && class_before.is_some() {
                 self.reclassify_below(id);
             }

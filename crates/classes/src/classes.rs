@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::clause::is_name;
 use crate::groups::Groups;
 use crate::ids::GroupId;
+use crate::learned::LearnedAddresses;
 use crate::nodes::Nodes;
 use crate::owners::{OwnerKey, Owners};
 use crate::program::GroupKey;
@@ -70,6 +71,7 @@ pub struct Classes {
     pub(crate) workloads: AHashMap<WorkloadEndpointId, Workload>,
     pub(crate) hosts: AHashMap<HostEndpointName, Host>,
     pub(crate) nodes: Nodes,
+    pub(crate) learned: LearnedAddresses,
     pub(crate) flushes: u64,
 }
 
@@ -85,6 +87,7 @@ impl Classes {
             workloads: AHashMap::new(),
             hosts: AHashMap::new(),
             nodes: Nodes::new(settings),
+            learned: LearnedAddresses::default(),
             flushes: 0,
         }
     }
@@ -155,8 +158,8 @@ impl Classes {
     pub fn apply(&mut self, update: &DesiredUpdate) -> Result<(), UpdateError> {
         match update {
             DesiredUpdate::IpSet(set) if is_name(&set.id) => {
-                self.sets.replace(set, &mut self.addresses);
-                self.recompile(&set.id, true);
+                let is_other = self.sets.replace(set, &mut self.addresses);
+                self.recompile(&set.id, is_other);
             }
             DesiredUpdate::IpSetDelta(delta) if is_name(&delta.id) => {
                 let has_other_ports = self.sets.change(delta, &mut self.addresses)?;
@@ -255,5 +258,6 @@ impl Classes {
             && self.workloads.is_empty()
             && self.hosts.is_empty()
             && self.nodes.is_empty()
+            && self.learned.is_empty()
     }
 }

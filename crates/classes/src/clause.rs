@@ -33,6 +33,8 @@ pub(crate) struct Clause {
     pub(crate) destination: AddressCondition,
     pub(crate) l4: Intervals,
     pub(crate) source_port: Intervals,
+    /// Whether only learned addresses can satisfy it.
+    pub(crate) is_learned: bool,
 }
 
 /// Action of a rule on matching packets.
@@ -81,6 +83,8 @@ pub(crate) struct Compiler<'a> {
     pub(crate) used: SmallVec<[NetList; 1]>,
     /// Whether to compile rules that only log.
     pub(crate) logs: bool,
+    /// Whether rules match learned addresses.
+    pub(crate) learns: bool,
     /// Clauses that the rules of a policy and direction may still become.
     pub(crate) room: usize,
     /// The error if they become more.
@@ -109,6 +113,12 @@ struct Side<'a> {
     services: &'a [IpSetId],
 }
 
+/// One of the conditions on the address of a destination.
+struct DestinationAlternative {
+    address: AddressCondition,
+    is_learned: bool,
+}
+
 /// One combined condition on the port and the address of a side.
 struct PortAlternative {
     protocols: Intervals,
@@ -131,9 +141,10 @@ impl<'a> Compiler<'a> {
             return Ok(None);
         }
         let Some(mut draft) = draft(view) else { return Ok(None) };
+        draft.is_odd |= view.is_by_domains_only() && !self.learns_by(view);
         let (source, destination) = sides(view.rule, view.sets);
         let Some(source_address) = self.address(&source, &mut draft)? else { return Ok(None) };
-        let Some(destination_address) = self.address(&destination, &mut draft)? else { return Ok(None) };
+        let destination_addresses = self.destinations(&destination, view, &mut draft)?;
         let source_ports = self.ports(&source, &mut draft)?;
         let destination_ports = self.ports(&destination, &mut draft)?;
         let action = match view.action() {
@@ -147,10 +158,24 @@ impl<'a> Compiler<'a> {
             RuleAction::NextTier => Action::Pass,
             RuleAction::Deny => Action::Deny,
         };
-        self.bound(source_ports.len().saturating_mul(destination_ports.len()))?;
+        let alternatives = source_ports.len().saturating_mul(destination_ports.len());
+        self.bound(alternatives.saturating_mul(destination_addresses.len()))?;
         let mut clauses = Vec::new();
-        for from in &source_ports {
-            for to in &destination_ports {
+        for destination in &destination_addresses {
+            self.clauses((&draft, &source_address, destination), (&source_ports, &destination_ports), &mut clauses)?;
+        }
+        Ok((!clauses.is_empty()).then(|| CompiledRule { index, action, clauses: clauses.into() }))
+    }
+
+    /// Adds a clause for each pair of ports.
+    fn clauses(
+        &mut self,
+        (draft, source, destination): (&Draft, &AddressCondition, &DestinationAlternative),
+        (source_ports, destination_ports): (&[PortAlternative], &[PortAlternative]),
+        clauses: &mut Vec<Clause>,
+    ) -> Compiled<()> {
+        for from in source_ports {
+            for to in destination_ports {
                 let mut l4 = draft.l4.and(&from.protocols).and(&to.protocols);
                 if let Some(protocol) = to.protocol {
                     l4 = l4.and(&to.ports.as_destination(protocol));
@@ -160,22 +185,57 @@ impl<'a> Compiler<'a> {
                 }
                 let clause = Clause {
                     families: draft.families,
-                    source: source_address.and(&from.address),
-                    destination: destination_address.and(&to.address),
+                    source: source.and(&from.address),
+                    destination: destination.address.and(&to.address),
                     l4,
                     source_port: from.ports.clone(),
+                    is_learned: destination.is_learned,
                 };
                 self.room = self.room.checked_sub(clause.weight()).ok_or_else(|| self.over.clone())?;
                 clauses.push(clause);
             }
         }
-        Ok((!clauses.is_empty()).then(|| CompiledRule { index, action, clauses: clauses.into() }))
+        Ok(())
     }
 
     /// Refuses more alternatives of a rule than there is room for.
     fn bound(&mut self, alternatives: usize) -> Compiled<()> {
         self.widest = self.widest.max(alternatives);
         if alternatives > self.room { Err(self.over.clone()) } else { Ok(()) }
+    }
+
+    /// Reports whether the sets of domains of a rule can match.
+    fn learns_by(&self, view: RuleView<'_>) -> bool {
+        self.learns && matches!(view.action(), RuleAction::Allow | RuleAction::Unspecified)
+    }
+
+    /// Returns the conditions on the address of the destination, which are alternatives: each set
+    /// of domains stands for itself, beside the other sets.
+    fn destinations(
+        &mut self,
+        side: &Side<'_>,
+        view: RuleView<'_>,
+        draft: &mut Draft,
+    ) -> Compiled<Vec<DestinationAlternative>> {
+        let plain = |address| DestinationAlternative { address, is_learned: false };
+        let domains = &view.sets.dst_domains;
+        if domains.is_empty() || !self.learns_by(view) {
+            return Ok(self.address(side, draft)?.map(plain).into_iter().collect());
+        }
+        let mut alternatives = Vec::new();
+        if !side.sets.is_empty() {
+            alternatives.extend(self.address(side, draft)?.map(plain));
+        }
+        let Some(others) = self.address(&Side { sets: &[], ..*side }, draft)? else { return Ok(alternatives) };
+        for id in domains {
+            if let Some(Set::Nets(atom)) = self.set(id, draft)? {
+                let mut address = others.clone();
+                address.all.push(*atom);
+                address.tidy();
+                alternatives.push(DestinationAlternative { address, is_learned: true });
+            }
+        }
+        Ok(alternatives)
     }
 
     /// Returns the condition on the address of a side, whatever its port; `None` if no address can
@@ -409,7 +469,7 @@ fn draft(view: RuleView<'_>) -> Option<Draft> {
         families: Family::ALL.map(|family| view.ip_version().is_none_or(|only| only == family)),
         protocol: None,
         l4: Intervals::between(0, L4_END),
-        is_odd: view.has_unenforced_http() || view.is_by_domains_only(),
+        is_odd: view.has_unenforced_http(),
     };
     let excluded = rule.extras.not_protocol;
     draft.is_odd |= [rule.protocol, excluded].into_iter().flatten().any(|protocol| protocol.number() == 0);

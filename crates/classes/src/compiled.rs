@@ -30,6 +30,7 @@ impl Classes {
     pub fn flush(&mut self) -> Compiled<'_> {
         let groups = self.owners.flush(&mut self.sets, &mut self.addresses, self.groups.budget());
         self.groups.set_pending(groups);
+        self.learned.follow(&self.sets, &mut self.addresses);
         let buckets = self.addresses.flush();
         let changed = self.groups.flush(&buckets, &self.owners, &self.addresses);
         self.flushes += 1;

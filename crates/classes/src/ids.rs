@@ -54,6 +54,8 @@ ids! {
     /// Rulings of one end of connections on packets of one peer, in a
     /// [`Reachability`](crate::Reachability).
     pub RulingsId
+    /// An address with the sets of domains that have it for some endpoints.
+    pub LearnedId
     /// Packets that are the same to all rules by protocol, destination port and ICMP message, or by
     /// source port.
     pub L4ClassId

@@ -39,6 +39,7 @@ mod table;
 
 mod classes;
 mod compiled;
+mod learned;
 mod nodes;
 mod view;
 
@@ -56,7 +57,7 @@ pub use classes::Classes;
 pub use comparison::{Passing, Ruling, Shift};
 pub use compiled::Compiled;
 pub use difference::{Change, Difference, HostChange};
-pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, Row, RulingsId};
+pub use ids::{ClassId, EndpointClassId, GroupId, L4ClassId, LearnedId, Row, RulingsId};
 pub use line::L4Detail;
 pub use lines::Lines;
 pub use matrix::{Matrix, Question};

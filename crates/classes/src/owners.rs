@@ -90,6 +90,8 @@ pub(crate) struct Owners {
     pending: Vec<OwnerId>,
     /// Whether rules of policies are compiled that only log.
     logs: bool,
+    /// Whether rules match learned addresses.
+    learns: bool,
     /// Networks of atoms after the last refusal of a policy for inherited atoms; `None` if none is
     /// refused.
     refused_at: Option<usize>,
@@ -107,6 +109,7 @@ impl Owners {
             source_ports: Cuts::new(PORTS_END),
             pending: Vec::new(),
             logs: false,
+            learns: false,
             refused_at: None,
             room: Room::default(),
         }
@@ -124,6 +127,12 @@ impl Owners {
         let logging = self.owners.iter().filter(|(_, owner)| owner.rules.iter().flatten().any(is_log));
         let logging: Vec<OwnerId> = logging.map(|(id, _)| id).collect();
         logging.into_iter().for_each(|id| self.set_pending(id));
+    }
+
+    /// Compiles rules by domain name from now on.
+    pub(crate) fn set_learns(&mut self) {
+        self.learns = true;
+        self.recompile();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -278,7 +287,9 @@ impl Owners {
                     let logs = self.logs && matches!(owner.key, OwnerKey::Policy(_));
                     let over = owner.key.over(budget.policy());
                     let (lists, used) = (&mut self.lists, SmallVec::new());
-                    let mut compiler = Compiler { sets, lists, addresses, used, logs, room: 0, over, widest: 0 };
+                    let learns = self.learns;
+                    let mut compiler =
+                        Compiler { sets, lists, addresses, used, logs, learns, room: 0, over, widest: 0 };
                     [(inbound, new_inbound), (outbound, new_outbound)].map(|(rules, new)| {
                         compiler.room = clauses(budget);
                         rules.compile(new, &mut compiler)

@@ -280,6 +280,7 @@ impl Program {
             destination: Default::default(),
             l4: Intervals::between(0, L4_END),
             source_port: Intervals::between(0, PORTS_END),
+            is_learned: false,
         };
         self.rules.push([all].into());
         self.steps.push(Step::Decide(self.decisions.len()));

@@ -30,6 +30,10 @@ pub(crate) struct Sets {
     idle: AHashMap<IpSetId, Idle>,
     /// Bound of the blocks that idle sets have lost since the last call of `take_shrunk`.
     shrunk: usize,
+    /// The sets of domains.
+    domains: AHashSet<IpSetId>,
+    /// Number of changes of their atoms.
+    domains_version: u64,
 }
 
 impl Sets {
@@ -39,7 +43,29 @@ impl Sets {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.sets.is_empty() && self.idle.is_empty()
+        self.sets.is_empty() && self.idle.is_empty() && self.domains.is_empty()
+    }
+
+    /// The sets of domains, in no order.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &IpSetId> {
+        self.domains.iter()
+    }
+
+    /// Number of changes of [`Self::domains_atom`] so far.
+    pub(crate) fn domains_version(&self) -> u64 {
+        self.domains_version
+    }
+
+    /// The atom of a set of domains; `None` for an idle or unknown one.
+    pub(crate) fn domains_atom(&self, id: &IpSetId) -> Option<AtomId> {
+        match self.sets.get(id) {
+            Some(Set::Nets(atom)) if self.domains.contains(id) => Some(*atom),
+            _ => None,
+        }
+    }
+
+    fn note_domains(&mut self, id: &IpSetId) {
+        self.domains_version += u64::from(self.domains.contains(id));
     }
 
     /// The networks of a set, idle or not; `None` if there is no such set.
@@ -86,6 +112,7 @@ impl Sets {
         };
         set.atoms().for_each(|atom| addresses.remove_atom(atom));
         self.idle.insert(id.clone(), idle);
+        self.note_domains(id);
     }
 
     /// Creates the atoms of an idle set again.
@@ -96,21 +123,45 @@ impl Sets {
             Idle::Ports(members) => Members::IpPorts(members.into_iter().collect()),
         };
         self.sets.insert(id.clone(), Set::new(&members, addresses));
+        self.note_domains(id);
     }
 
-    /// Replaces a set, or adds it. Rules with the set must be compiled again.
-    pub(crate) fn replace(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) {
+    /// Replaces a set, or adds it. Returns whether rules with the set must be compiled again: those
+    /// of domains are the same whatever the patterns.
+    pub(crate) fn replace(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) -> bool {
+        let is_of_domains = matches!(set.members, Members::Domains(_));
+        if is_of_domains && self.domains_atom(&set.id).is_some() {
+            return false;
+        }
+        self.note_domains(&set.id);
+        if is_of_domains {
+            self.domains.insert(set.id.clone());
+        } else {
+            self.domains.remove(&set.id);
+        }
+        self.replace_members(set, addresses);
+        self.note_domains(&set.id);
+        true
+    }
+
+    fn replace_members(&mut self, set: &IpSetUpdate, addresses: &mut Addresses) {
         if let Some(idle) = self.idle.get_mut(&set.id) {
             self.shrunk += idle.nets().map(TrieNetwork::depths).sum::<usize>();
             *idle = Idle::new(&set.members);
             return;
         }
-        self.remove(&set.id, addresses);
+        self.remove_members(&set.id, addresses);
         self.sets.insert(set.id.clone(), Set::new(&set.members, addresses));
     }
 
     /// Removes a set. Returns whether it existed. Rules with the set must be compiled again.
     pub(crate) fn remove(&mut self, id: &IpSetId, addresses: &mut Addresses) -> bool {
+        self.note_domains(id);
+        self.domains.remove(id);
+        self.remove_members(id, addresses)
+    }
+
+    fn remove_members(&mut self, id: &IpSetId, addresses: &mut Addresses) -> bool {
         let Some(set) = self.sets.remove(id) else { return self.idle.remove(id).is_some() };
         set.atoms().for_each(|atom| addresses.remove_atom(atom));
         true

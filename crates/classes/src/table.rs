@@ -51,6 +51,8 @@ pub(crate) struct Table {
     /// By row of this end, and of the peer.
     cells: AHashMap<(Row, Row), LineId>,
     has_cells: bool,
+    /// Whether a clause asks for learned addresses.
+    learns: bool,
     meter: Meter,
 }
 
@@ -82,6 +84,7 @@ impl Table {
             Direction::Ingress => (sources, destinations),
             Direction::Egress => (destinations, sources),
         };
+        let learns = clauses.iter().any(|clause| clause.is_learned);
         let l4 = Columns::new(clauses.iter().map(|clause| &clause.l4), L4_END, &mut meter);
         let source_ports = Columns::new(clauses.iter().map(|clause| &clause.source_port), PORTS_END, &mut meter);
         Self {
@@ -98,8 +101,14 @@ impl Table {
             lines: Interned::default(),
             cells: AHashMap::new(),
             has_cells: false,
+            learns,
             meter,
         }
+    }
+
+    /// Whether a rule asks for learned addresses.
+    pub(crate) fn learns(&self) -> bool {
+        self.learns
     }
 
     /// The cost so far.

@@ -27,6 +27,12 @@ impl<'a> TableView<'a> {
         Self { classes, table }
     }
 
+    /// Reports whether a rule has [learned](Classes::learn) destinations.
+    #[must_use]
+    pub fn learns(&self) -> bool {
+        self.table.learns()
+    }
+
     /// The row of an address class at the peer's end; `None` if there is no such class.
     #[must_use]
     pub fn peer_row(&self, class: ClassId) -> Option<Row> {
