@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Failure;
 use super::agent_socket::AskArgs;
 use tortie_node::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy};
+use tortie_node::local_api::LearnedDomains;
 
 /// Show policies, IP sets and endpoints in force, and pods by selector.
 ///
@@ -66,6 +67,21 @@ enum ShowCommand {
         ask: AskArgs,
         /// Id of an IP set
         id: Option<String>,
+    },
+    /// List the domain names that endpoints of this node have resolved, with their addresses
+    ///
+    /// Only endpoints with egress rules by domain name have names. A name that no rule matches is
+    /// listed as well. It is marked if a rule would match it without its last labels, such as a
+    /// search suffix of the resolver.
+    ///
+    /// Example: tortie show domains shop/api
+    Domains {
+        #[command(flatten)]
+        ask: AskArgs,
+        /// A pod as NAMESPACE/NAME, or a host endpoint, interface or address; all endpoints of the
+        /// node if not given
+        #[arg(value_name = "ENDPOINT")]
+        endpoint: Option<String>,
     },
     Pods(Box<pods::Args>),
 }
@@ -126,6 +142,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         ShowCommand::Sets { ask, id: None } => {
             let found: IpSets = ask.ask("IpSets", &[])?;
             ask.print(&found, || text::sets(&found.ip_sets))
+        }
+        ShowCommand::Domains { ask, endpoint } => {
+            let found: LearnedDomains = ask.ask("Domains", &[("name", json!(endpoint))])?;
+            if let Some(name) = endpoint {
+                some(&found.endpoints, || format!("this node has no endpoint `{name}` with rules by domain name"))?;
+            }
+            ask.print(&found, || text::domains(&found))
         }
         ShowCommand::Pods(args) => pods::run(args),
     }

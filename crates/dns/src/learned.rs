@@ -310,6 +310,33 @@ impl Learned {
         self.sorted(found)
     }
 
+    /// Returns the longest beginning of a name that a set of the scope matches, such as `a.io` of
+    /// `a.io.shop.svc.cluster.local`, to which a resolver has added a search suffix. `None` if
+    /// there is none, or if a set matches the name itself. Cost: a lookup for each label.
+    ///
+    /// ```
+    /// use tortie_dns::{Learned, Scope, Settings};
+    /// let mut learned = Learned::new(Settings::default());
+    /// learned.set_domains(&"d:x".into(), ["a.io".parse()?].into());
+    /// learned.set_scope(Scope::Host, 1, ["d:x".into()]);
+    /// let near = |name: &str| Some(learned.near_miss(Scope::Host, &name.parse().ok()?)?.to_string());
+    /// assert_eq!(near("a.io.shop.svc.cluster.local").as_deref(), Some("a.io"));
+    /// assert_eq!(near("a.io"), None);
+    /// assert_eq!(near("b.io.shop.svc.cluster.local"), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn near_miss(&self, scope: Scope, name: &DomainName) -> Option<DomainName> {
+        let among = &*self.endpoint(scope)?.sets;
+        let is_matched = |name: &DomainName| !self.sets.matching(name, among).is_empty();
+        if is_matched(name) {
+            return None;
+        }
+        let dots = name.as_str().rmatch_indices('.');
+        let beginnings = dots.filter_map(|(at, _)| name.as_str().get(..at)?.parse().ok());
+        beginnings.into_iter().find(is_matched)
+    }
+
     /// Returns the sizes of the state. Cost: the number of scopes.
     #[must_use]
     pub fn counts(&self) -> Counts {

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use rustix::event::{EventfdFlags, eventfd};
 use tortie_dataplane::{LearnerCommand, LearnerError};
 
+use super::lookup::Lookup;
 use super::writes::Written;
 
 /// Message to the thread.
@@ -15,6 +16,8 @@ use super::writes::Written;
 pub(super) enum Message {
     /// Commands; the answer follows when the kernel's sets follow them.
     Apply(Vec<LearnerCommand>, SyncSender<Result<(), LearnerError>>),
+    /// A question of another thread.
+    Lookup(Lookup),
     /// Result of the last batch.
     Written(Written),
     /// The thread is to end.

@@ -7,6 +7,7 @@ mod counts;
 mod holding;
 mod inbox;
 mod kernel_sets;
+mod lookup;
 mod machine;
 mod streams;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use tortie_dataplane::{DomainLearner, KernelError, LearnerCommand, LearnerError};
+pub use tortie_dns::Scope;
 use tortie_model::Family;
 use tortie_telemetry::health::Pulse;
 
@@ -31,6 +33,7 @@ pub use counts::{DnsMetrics, DnsTally, SharedDnsMetrics};
 use inbox::{Inbox, Message, Outbox};
 pub use kernel_sets::DnsSets;
 use kernel_sets::{KernelSets, Sets};
+pub use lookup::{DnsLookup, LearnedName, LearnedNames, LookupError, LookupQuery};
 use machine::Machine;
 use thread::{Reader, Surroundings};
 
@@ -84,6 +87,7 @@ pub struct DnsReader {
     options: DnsOptions,
     metrics: SharedDnsMetrics,
     pulse: Pulse,
+    lookup: DnsLookup,
     /// The last command of each kind before the threads start.
     early: Vec<LearnerCommand>,
     running: Option<Running>,
@@ -101,7 +105,14 @@ impl DnsReader {
     #[must_use]
     pub fn new(options: DnsOptions, metrics: SharedDnsMetrics, pulse: Pulse) -> Self {
         pulse.rest();
-        Self { options, metrics, pulse, early: Vec::new(), running: None }
+        Self { options, metrics, pulse, lookup: DnsLookup::default(), early: Vec::new(), running: None }
+    }
+
+    /// Also answers questions of other threads, until it ends.
+    #[must_use]
+    pub fn with_lookup(mut self, lookup: DnsLookup) -> Self {
+        self.lookup = lookup;
+        self
     }
 
     /// Starts the threads.
@@ -139,6 +150,7 @@ impl DnsReader {
             Reader::new(surroundings, machine).run(&mut sets, cache.as_ref());
             drop::<std::sync::mpsc::Sender<()>>(ends);
         })?;
+        self.lookup.set(Some(outbox.clone()));
         Ok(Running { outbox, ended })
     }
 }
@@ -177,6 +189,7 @@ impl DomainLearner for DnsReader {
 impl Drop for DnsReader {
     fn drop(&mut self) {
         let Some(running) = self.running.take() else { return };
+        self.lookup.set(None);
         running.outbox.send(Message::Stop);
         if running.ended.recv_timeout(LAST_TURN) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the thread that reads DNS answers does not end");

@@ -2,6 +2,7 @@
 //! and times in; packets to accept and members to write out.
 
 mod commands;
+mod lookup;
 mod scopes;
 #[cfg(test)]
 pub(super) mod tests;

@@ -17,6 +17,7 @@ use super::cache_file::{CacheFile, CacheFileError};
 use super::counts::{DnsMetrics, SharedDnsMetrics};
 use super::inbox::{Inbox, Message};
 use super::kernel_sets::Sets;
+use super::lookup::Lookup;
 use super::machine::{Machine, Reply};
 use super::writer::Job;
 use super::writes::{KernelMember, Written};
@@ -123,6 +124,10 @@ impl Reader {
                         self.save_now();
                     }
                     self.waiting.push((applied.needs, answer));
+                }
+                Message::Lookup(Lookup { query, answer }) => {
+                    // A client that has waited too long is gone.
+                    let _ = answer.try_send(self.machine.lookup(now(), query));
                 }
                 Message::Written(written) => self.written(&written),
                 Message::Stop => self.is_ending = true,

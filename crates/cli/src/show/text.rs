@@ -2,6 +2,7 @@ use std::fmt::Write as _;
 
 use super::super::columns::table;
 use tortie_node::engine::inspect::{DecisionCounters, Endpoint, IpSet, Policy, RuleCounters, Tier};
+use tortie_node::local_api::{DomainAddress, LearnedDomains};
 
 pub(super) fn endpoints(endpoints: &[Endpoint]) -> String {
     let count = |endpoint: &Endpoint| {
@@ -23,6 +24,35 @@ pub(super) fn endpoints(endpoints: &[Endpoint]) -> String {
         ]
     });
     table(&["NAME", "KIND", "INTERFACE", "ADDRESSES", "POLICIES", "STATUS"], rows)
+}
+
+/// Each address has a row, which repeats neither endpoint nor name.
+pub(super) fn domains(found: &LearnedDomains) -> String {
+    let mut rows = Vec::new();
+    for endpoint in &found.endpoints {
+        let mut endpoint_cell = endpoint.name.as_str();
+        for name in &endpoint.names {
+            let policies = match (&name.near_miss, &*name.policies) {
+                (Some(near), _) => format!("none; {near} matches"),
+                (None, []) => "none".to_owned(),
+                (None, policies) => policies.join(", "),
+            };
+            let (mut name_cell, mut policies_cell) = (name.name.as_str(), policies.as_str());
+            for DomainAddress { address, remaining_seconds } in &name.addresses {
+                let cells = [endpoint_cell, name_cell, address, &format!("{remaining_seconds} s"), policies_cell];
+                rows.push(cells.map(str::to_owned).to_vec());
+                (endpoint_cell, name_cell, policies_cell) = ("", "", "");
+            }
+        }
+        if endpoint.names.is_empty() {
+            rows.push(vec![endpoint.name.clone(), "none".to_owned(), String::new(), String::new(), String::new()]);
+        }
+    }
+    let mut out = table(&["ENDPOINT", "NAME", "ADDRESS", "REMAINING", "POLICIES"], rows.into_iter());
+    if found.left_out > 0 {
+        let _ = writeln!(out, "{} more addresses are not listed", found.left_out);
+    }
+    out
 }
 
 pub(super) fn policies(policies: &[Policy]) -> String {

@@ -8,6 +8,7 @@ use tortie_dataplane::{DomainSetPart, LearnerCommand, Shard};
 use tortie_model::DomainPattern;
 
 use super::*;
+use crate::lookup::{LearnedName, LearnedNames, LookupQuery};
 use crate::writes::Batch;
 
 const HOLD: Duration = Duration::from_secs(1);
@@ -118,6 +119,52 @@ fn a_reply_is_held_until_its_members_are_written() {
     machine.packet(Millis(20), &reply(8, 1, &packet));
     assert_eq!((machine.take_accepted(), machine.next_batch(Millis(20))), (vec![8], None));
     assert_eq!((machine.tally().released_programmed, machine.tally().responses), (1, 2));
+}
+
+#[test]
+fn learned_names_are_looked_up_by_scope_and_address() {
+    let mut machine = machine();
+    for (name, addresses) in [
+        ("a.io", vec![address(1), address(2)]),
+        ("a.io.shop.svc.cluster.local", vec![address(2)]),
+        ("b.io", vec![address(3)]),
+    ] {
+        machine.packet(Millis(0), &reply(1, 1, &udp(&answer(name, &addresses))));
+    }
+    let look_up = |number, address, limit| {
+        let query = LookupQuery { scope: scope(number), address, limit };
+        machine.lookup(Millis(10_000), query)
+    };
+    let texts = |found: &LearnedNames| -> Vec<String> {
+        let text = |name: &LearnedName| {
+            let addresses: Vec<String> =
+                name.addresses.iter().map(|(address, rest)| format!("{address} {rest:?}")).collect();
+            let near_miss = name.near_miss.as_ref().map(|near| near.as_str());
+            format!("{}: {}; {:?} {near_miss:?}", name.name, addresses.join(", "), name.sets.len())
+        };
+        found.names.iter().map(text).collect()
+    };
+    let all = look_up(1, None, 10).unwrap();
+    assert_eq!(
+        (texts(&all), all.left_out),
+        (
+            vec![
+                "a.io: 192.0.2.1 50s, 192.0.2.2 50s; 1 None".to_owned(),
+                "a.io.shop.svc.cluster.local: 192.0.2.2 50s; 0 Some(\"a.io\")".to_owned(),
+                "b.io: 192.0.2.3 50s; 0 None".to_owned(),
+            ],
+            0
+        )
+    );
+    let one = look_up(1, Some(address(2)), 10).unwrap();
+    assert_eq!(
+        one.names.iter().map(|name| name.name.as_str()).collect::<Vec<_>>(),
+        ["a.io", "a.io.shop.svc.cluster.local"]
+    );
+    let first = look_up(1, None, 1).unwrap();
+    assert_eq!((texts(&first), first.left_out), (vec!["a.io: 192.0.2.1 50s; 1 None".to_owned()], 3));
+    assert_eq!(look_up(2, None, 10), Some(LearnedNames::default()), "it has learned nothing");
+    assert_eq!(look_up(3, None, 10), None, "it does not learn");
 }
 
 #[test]

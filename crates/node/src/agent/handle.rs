@@ -6,6 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tortie_learner::DnsLookup;
 use tortie_linux::stop::Stop;
 use tortie_telemetry::health::Health;
 
@@ -23,6 +24,7 @@ pub struct Handle {
     pub(super) reload: Arc<AtomicBool>,
     pub(super) health: Health,
     pub(super) metrics: SharedMetrics,
+    pub(super) domains: DnsLookup,
 }
 
 impl Handle {

@@ -21,6 +21,7 @@ use tortie_datastore::kubernetes::KubeConfig;
 #[cfg(feature = "etcd")]
 use tortie_datastore::store::etcd::EtcdConfig;
 use tortie_datastore::{Resend, Source, Watching, watch};
+use tortie_learner::DnsLookup;
 use tortie_linux::exec::Runner;
 use tortie_linux::namespace_lock::NamespaceLock;
 use tortie_linux::stop::Stop;
@@ -110,6 +111,7 @@ impl Agent {
             reload: Arc::new(AtomicBool::new(false)),
             health: Health::default(),
             metrics: SharedMetrics::default(),
+            domains: DnsLookup::default(),
         };
         handle.metrics.lock().host = hostname.to_string();
         handle.health.expect(Reporter::Startup, Duration::ZERO);
@@ -289,8 +291,12 @@ fn answer_locally(
         dataplane: options.dataplane.to_string(),
         started: Instant::now(),
     };
-    let sources =
-        StatusSources { health: handle.health.clone(), metrics: handle.metrics.clone(), flows: flows.clone() };
+    let sources = StatusSources {
+        health: handle.health.clone(),
+        metrics: handle.metrics.clone(),
+        flows: flows.clone(),
+        domains: handle.domains.clone(),
+    };
     let engine = handle.inputs.clone();
     let ask = move |question| engine.try_send(Input::Question(question)).is_ok();
     let service = Service::new(facts, sources, ask, Runner::new(handle.stop.clone()));

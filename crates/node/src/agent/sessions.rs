@@ -117,7 +117,7 @@ impl Sessions {
         inputs: &Inputs,
         machine_options: &MachineOptions,
     ) -> Result<SessionEnd, AgentError> {
-        let Handle { inputs: wake, health, metrics, .. } = self.handle.clone();
+        let Handle { inputs: wake, health, metrics, domains, .. } = self.handle.clone();
         let runner = Runner::new(inputs.stop.clone());
         let runner = runner.with_progress({
             let health = health.clone();
@@ -140,7 +140,7 @@ impl Sessions {
         let kernel = LinuxKernel::new(config.netlink_timeout)
             .with_runner(runner.clone())
             .with_sysctls(machine_options.proc_sys.clone())
-            .with_domains(threads::dns_reader(config, &settings, &metrics, &health))
+            .with_domains(threads::dns_reader(config, &settings, &metrics, &health, domains))
             .reading_ahead(&tables);
         let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner)
             .without_services(machine_options.without_services);

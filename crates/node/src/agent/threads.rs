@@ -19,7 +19,7 @@ use super::{AgentError, QUEUE};
 use crate::connections::ConnectionCutter;
 use crate::flows::{FlowCollector, FlowSettings, SharedFlows};
 use crate::metrics::SharedMetrics;
-use tortie_learner::{DnsOptions, DnsReader, DnsSets};
+use tortie_learner::{DnsLookup, DnsOptions, DnsReader, DnsSets};
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 
 const RETRY: Duration = Duration::from_secs(1);
@@ -67,6 +67,7 @@ pub(super) fn dns_reader(
     settings: &DataplaneConfig,
     metrics: &SharedMetrics,
     health: &Health,
+    lookup: DnsLookup,
 ) -> Option<Box<dyn DomainLearner + Send>> {
     let sets = match settings.rules.policy_backend {
         PolicyBackend::Programs => return None,
@@ -82,7 +83,7 @@ pub(super) fn dns_reader(
         ..DnsOptions::new(sets, settings.families.clone(), config.netlink_timeout)
     };
     let pulse = health.pulse(Reporter::DnsReader, Pulse::TIMEOUT);
-    Some(Box::new(DnsReader::new(options, metrics.lock().dns.clone(), pulse)))
+    Some(Box::new(DnsReader::new(options, metrics.lock().dns.clone(), pulse).with_lookup(lookup)))
 }
 
 pub(super) fn flow_collector(

@@ -1,5 +1,5 @@
 //! Answers of a running agent to programs on its node, over a Unix socket: its state, its
-//! configuration, and its endpoints, policies and IP sets. It takes one command, which confirms
+//! configuration, its endpoints, policies and IP sets, and the names that endpoints have learned. It takes one command, which confirms
 //! held changes.
 //!
 //! The protocol is [varlink](https://varlink.org): JSON objects, each ended by a zero byte.
@@ -8,10 +8,12 @@
 
 mod client;
 mod counters;
+mod domains;
 mod server;
 mod service;
 mod wire;
 
 pub use client::{Client, ClientError};
+pub use domains::{Domain, DomainAddress, EndpointDomains, LearnedDomains};
 pub use server::{DEFAULT_SOCKET, Server};
 pub use service::{Component, Counters, Facts, Service, Status, StatusSources};

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tortie_flows::Event;
+use tortie_learner::DnsLookup;
 use tortie_linux::exec::Runner;
 use tortie_model::with_causes;
 
 use super::counters;
+use super::domains;
 use super::wire::{Call, Reply};
 use crate::engine::inspect::{Answer, EngineStatus, Listing, Policy, Query, Question, RuleCounts};
 use crate::flows::{FlowReceiver, FlowRecord, SharedFlows};
@@ -126,6 +128,8 @@ pub struct StatusSources {
     pub metrics: SharedMetrics,
     /// Flows.
     pub flows: SharedFlows,
+    /// Names that endpoints have learned.
+    pub domains: DnsLookup,
 }
 
 #[derive(Debug)]
@@ -208,12 +212,34 @@ impl Service {
                 Err(UnknownParameter(name)) => standard_error("InvalidParameter", "parameter", &name),
             };
         }
+        if method == "Domains" {
+            return self.domains(&call.parameters);
+        }
         match query(method, &call.parameters) {
             None => method_not_found(&call.method),
             Some(Err(UnknownParameter(name))) => standard_error("InvalidParameter", "parameter", &name),
             Some(Ok(Query::Status)) => Reply::of(json!(self.status())),
             Some(Ok(query)) => self.ask_engine(method, query),
         }
+    }
+
+    fn domains(&self, parameters: &Map<String, Value>) -> Reply {
+        let mut parameters = parameters.clone();
+        let address = match parameters.shift_remove("address") {
+            None | Some(Value::Null) => None,
+            Some(given) => match given.as_str().and_then(|text| text.parse().ok()) {
+                Some(address) => Some(address),
+                None => return standard_error("InvalidParameter", "parameter", "address"),
+            },
+        };
+        let name = match which(&parameters, Some("name")) {
+            Ok(name) => name,
+            Err(UnknownParameter(name)) => return standard_error("InvalidParameter", "parameter", &name),
+        };
+        let answers = (self.engine(Query::Endpoints(name), PATIENCE), self.engine(Query::IpSets(None), PATIENCE));
+        let (Some(Answer::Endpoints(endpoints)), Some(Answer::IpSets(sets))) = answers else { return busy() };
+        let learned = domains::learned(&self.sources.domains, &self.facts.node, (&endpoints, &sets), address);
+        learned.map_or_else(|_| busy(), |learned| Reply::of(json!(learned)))
     }
 
     fn ask_engine(&self, method: &str, query: Query) -> Reply {
@@ -223,7 +249,7 @@ impl Service {
             Some(Answer::Policies(policies, counts)) => self.policies(method, policies, counts),
             Some(Answer::IpSets(sets)) => Reply::of(json!({ "ip_sets": sets })),
             Some(Answer::Confirmed(confirmed)) => Reply::of(json!(confirmed)),
-            Some(Answer::Status(_) | Answer::Busy) | None => Reply::error(&format!("{INTERFACE}.Busy"), json!({})),
+            Some(Answer::Status(_) | Answer::Busy) | None => busy(),
         }
     }
 
@@ -319,6 +345,10 @@ pub(super) fn followed(events: &[Event], lost: u64) -> Reply {
         parameters.insert("lost".to_owned(), lost.into());
     }
     Reply::of(parameters)
+}
+
+fn busy() -> Reply {
+    Reply::error(&format!("{INTERFACE}.Busy"), json!({}))
 }
 
 fn not_collected() -> Reply {

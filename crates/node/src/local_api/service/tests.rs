@@ -77,6 +77,32 @@ fn parameters_reach_the_engine_and_others_are_refused_by_name() {
 }
 
 #[test]
+fn endpoints_without_a_reader_have_no_names_and_an_address_is_checked() {
+    let (service, queries) = service(|query| match query {
+        Query::Endpoints(_) => Some(Answer::Endpoints(vec![Endpoint {
+            kind: "workload".into(),
+            interface: Some("cali1".into()),
+            ..Endpoint::default()
+        }])),
+        Query::IpSets(_) => Some(Answer::IpSets(Vec::new())),
+        _ => None,
+    });
+    let call =
+        |parameters: Value| reply(&service, &json!({"method": "org.tortie.agent.Domains", "parameters": parameters}));
+    let nothing = json!({"parameters": {"endpoints": [], "left_out": 0}});
+    assert_eq!(call(json!({"name": "shop/web", "address": "192.0.2.1"})), nothing);
+    assert_eq!(call(json!({"name": null, "address": null})), nothing);
+    let asked = [Some("shop/web".into()), None].map(|name| [Query::Endpoints(name), Query::IpSets(None)]);
+    assert_eq!(*queries.lock().unwrap(), asked.concat());
+    for (parameters, wrong) in
+        [(json!({"address": "192.0.2"}), "address"), (json!({"address": 7}), "address"), (json!({"id": "x"}), "id")]
+    {
+        let refused = json!({"error": "org.varlink.service.InvalidParameter", "parameters": {"parameter": wrong}});
+        assert_eq!(call(parameters), refused);
+    }
+}
+
+#[test]
 fn a_busy_engine_is_reported_with_the_rest_of_the_status() {
     let (service, _) = service(|_| None);
     let busy = reply(&service, &json!({"method": "org.tortie.agent.Policies"}));
