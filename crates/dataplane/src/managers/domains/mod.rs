@@ -97,7 +97,10 @@ impl Domains {
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate) {
         match update {
             DesiredUpdate::IpSet(IpSetUpdate { id, members: Members::Domains(patterns), .. }) => {
-                self.patterns.insert(id.clone(), Arc::clone(patterns));
+                // An equal list stays, so that the learner is not told again.
+                if self.patterns.get(id) != Some(patterns) {
+                    self.patterns.insert(id.clone(), Arc::clone(patterns));
+                }
             }
             DesiredUpdate::IpSet(update) => self.servers.on_set(&update.id, Some(&update.members)),
             DesiredUpdate::IpSetDelta(delta) => self.servers.on_delta(delta),

@@ -61,11 +61,15 @@ impl Told {
         commands.extend(gone.map(|(scope, _)| LearnerCommand::RemoveScope(*scope)));
         commands.extend(self.changed_sets(existing));
         commands.extend(scopes.iter().filter_map(|(scope, wanted)| {
+            let told = self.scopes.get(&scope);
+            if told == Some(wanted) {
+                return None;
+            }
             let mut next = wanted.clone();
-            if let Some(told) = self.scopes.get(&scope).filter(|told| told.owner == wanted.owner) {
+            if let Some(told) = told.filter(|told| told.owner == wanted.owner) {
                 next.sets.extend(told.sets.iter().cloned());
             }
-            (self.scopes.get(&scope) != Some(&next)).then(|| set_scope(scope, &next))
+            (told != Some(&next)).then(|| set_scope(scope, &next))
         }));
         commands
     }
@@ -84,7 +88,11 @@ impl Told {
 
     /// Returns a command for each set that is new or has other patterns than before.
     fn changed_sets<'a>(&self, existing: &'a Existing<'a>) -> impl Iterator<Item = LearnerCommand> {
-        let changed = existing.iter().filter(|(id, patterns)| self.sets.get(**id) != Some(**patterns));
+        // Lists may be long, so their text is not compared in each apply.
+        let is_told = |told: &Arc<[DomainPattern]>, patterns| Arc::ptr_eq(told, patterns);
+        let changed = existing
+            .iter()
+            .filter(move |(id, patterns)| !self.sets.get(**id).is_some_and(|told| is_told(told, patterns)));
         changed.map(|(id, patterns)| LearnerCommand::SetDomains { set: (*id).clone(), patterns: Arc::clone(patterns) })
     }
 
