@@ -577,6 +577,33 @@ fn a_member_changes_one_address_after_its_chain_exists() {
     assert_eq!(other.made(), [""; 0], "{undone:?}");
 }
 
+/// Rules that could be merged, and those that could be found by address, match such sets by name.
+#[test]
+fn sets_with_foreign_members_are_neither_joined_nor_dispatched() {
+    let mark = || Action::SetMark(MarkBits::new(0x1_0000).unwrap());
+    let prefix = |number: usize| NflogPrefix::new(&format!("API0|np/ns/{number}"));
+    let merged = |_: usize| Action::Several([mark(), Action::Return].into());
+    let logged =
+        |number| Action::Several([mark(), Action::Nflog { group: 1, prefix: prefix(number) }, Action::Return].into());
+    let actions: [(&dyn Fn(usize) -> Action, usize); 3] = [(&merged, 4), (&merged, 20), (&logged, 20)];
+    for (action, count) in actions {
+        let mut lab = logged_policies(&[], 0);
+        let rule = |number: usize| {
+            let set = IpSetName::new(&format!("cali40d:{number}.h")).unwrap();
+            lab.table.define_foreign_set(&format!("d:{number}.h").as_str().into(), set, SetType::HashIp).unwrap();
+            let origin = Some(Origin { owner: format!("NetworkPolicy/ns/{number}").into(), part: Some(0) });
+            let matches = Matches::new().ip_set(Side::Destination, set);
+            Rule { origin, opens: Some(0), ..Rule::when(matches, action(number)) }
+        };
+        let rules: Vec<Rule> = (0..count).map(rule).collect();
+        lab.table.update_chain(Layer::Filter, Chain::new(name("cali-pi-x"), rules));
+        lab.made();
+        let dump = lab.kernel.dump();
+        let by_name = |number| dump.iter().any(|line| line.contains(&format!("ip daddr @cali40d-{number}.h ")));
+        assert!((0..count).all(by_name), "{count}: {dump:#?}");
+    }
+}
+
 #[test]
 fn a_map_is_removed_once_no_rule_uses_it() {
     let mut lab = logged_policies(&["10.0.0.1/32"], 20);

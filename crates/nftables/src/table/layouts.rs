@@ -592,7 +592,8 @@ struct DesiredSets<'a>(&'a BTreeMap<SetName, DesiredSet>);
 
 impl Sets for DesiredSets<'_> {
     fn has(&self, set: IpSetName) -> bool {
-        self.0.get(&SetName::new(set)).is_some_and(|set| !set.is_refused())
+        // Another program knows the members of a foreign set, which no map or joined set can hold.
+        self.0.get(&SetName::new(set)).is_some_and(|set| !set.is_refused() && !set.has_foreign_members)
     }
 
     fn members(&self, set: IpSetName, take: &mut dyn FnMut(Cidr)) {
