@@ -155,7 +155,7 @@ fn rules_match_learned_addresses_and_answers_are_queued() {
     assert_eq!(
         rules(&kernel, Table::Mangle, "cali-dns-limit"),
         "-m set --match-set cali40dns-servers src,src -m hashlimit --hashlimit-above 1000/sec \
-         --hashlimit-burst 1000 --hashlimit-mode dstip --hashlimit-name cali-dns -j RETURN\n\
+         --hashlimit-burst 1000 --hashlimit-mode dstip --hashlimit-name cdns1000-1000 -j RETURN\n\
          -j cali-dns-queue"
     );
     assert_eq!(

@@ -1,14 +1,19 @@
 //! DNS answers for the reader of answers, while something on the node learns.
 
 use tortie_model::Family;
-use tortie_netfilter::{Action, Chain, ConntrackStates, IpSetName, Match, Matches, Rule, Side};
+use tortie_netfilter::{Action, Chain, ConntrackStates, IpSetName, Match, Matches, PacketRate, Rule, Side};
 
 use crate::config::{DomainRules, PacketFilter};
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
-/// Name of the table of buckets, one for each client, which iptables makes.
-const BUCKETS: IpSetName = IpSetName::from_static("cali-dns");
+/// Returns the name of the table of buckets in the kernel, one for each client. The kernel keeps the
+/// limit of a table whose name it knows, so that another limit needs another name, of at most 15
+/// bytes.
+#[expect(clippy::expect_used, reason = "the name consists of letters, digits and a dash")]
+fn buckets(limit: PacketRate) -> IpSetName {
+    IpSetName::new(&format!("cdns{}-{}", limit.rate(), limit.burst())).expect("the name is short and plain")
+}
 
 impl Renderer {
     /// Returns the rule that leads answers to learning workloads to [`chain::DNS_LIMIT`]. It comes
@@ -27,7 +32,7 @@ impl Renderer {
         let learning = self.config().domains.filter(|domains| domains.shards > 0 || domains.host);
         let Some(domains) = learning else { return Vec::new() };
         let buckets = match self.config().packet_filter {
-            PacketFilter::Iptables => BUCKETS,
+            PacketFilter::Iptables => buckets(domains.reply_limit),
             PacketFilter::Nftables(_) => static_set(family, set::DNS_BUCKETS),
         };
         let above =
@@ -53,4 +58,25 @@ fn queue(domains: DomainRules, family: Family) -> Vec<Rule> {
     let reply = from_server(family).conntrack(ConntrackStates::ESTABLISHED).reply();
     let local = from_server(family).conntrack(ConntrackStates::UNTRACKED).source_is_local();
     [reply, local].map(|matches| Rule::when(matches, Action::Queue(domains.queue))).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "the limits of the test are valid")]
+
+    use super::*;
+
+    /// The kernel's names of hashlimit tables have at most 15 bytes (`xt_hashlimit`).
+    #[test]
+    fn each_limit_has_buckets_of_its_own() {
+        let name = |rate, burst| buckets(PacketRate::new(rate, burst).unwrap());
+        let most = name(PacketRate::MAX, PacketRate::MAX);
+        assert_eq!(most.as_str(), "cdns10000-10000");
+        assert_eq!(most.as_str().len(), 15);
+        let all = [name(1000, 1000), name(1000, 2000), name(2000, 1000), name(1, 10), name(11, 1), most];
+        assert_eq!(
+            all.map(|name| name.as_str().to_owned()).into_iter().collect::<std::collections::BTreeSet<_>>().len(),
+            6
+        );
+    }
 }
