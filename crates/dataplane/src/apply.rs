@@ -14,9 +14,10 @@ use crate::domains::LearnerCommand;
 use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
 use crate::kernel::{Kernel, Netfilter};
+use crate::managers::Completion;
 use crate::managers::hosts::all_tiers;
 use crate::output::FamilyOutput;
-use crate::report::{ApplyReport, DataplaneProblem, Owner};
+use crate::report::{ApplyReport, DataplaneProblem, EndpointProblem, Owner};
 use crate::routes::RouteTable;
 
 /// Pause between batches of set deletions, which are slow in the kernel.
@@ -80,6 +81,7 @@ impl Dataplane {
         let lacking = self.output.lacking_domains(&reports);
         let commands = self.managers.domains.commands_before(&lacking);
         self.tell_learner(kernel, commands, wakeups, problems);
+        self.close_unemptied(problems);
         let mut unenforced = self.note_sets(reports, wakeups, problems);
         problems.extend(self.managers.policies.reduced());
 
@@ -125,6 +127,7 @@ impl Dataplane {
                 }
             }
             Err(error) => {
+                self.managers.domains.on_failed(commands);
                 wakeups.push(self.config.retry_interval);
                 let problem = DataplaneProblem::Learner(error);
                 if !problems.contains(&problem) {
@@ -132,6 +135,25 @@ impl Dataplane {
                 }
             }
         }
+    }
+
+    /// Closes the interfaces whose sets may have addresses of a former endpoint, which the learner
+    /// has failed to remove. New chains would open these to the new endpoint.
+    fn close_unemptied(&mut self, problems: &mut Vec<DataplaneProblem>) {
+        let Self { renderer, output, managers, .. } = self;
+        let unemptied = managers.domains.unemptied();
+        for interface in &unemptied {
+            let Some((id, _)) = managers.workloads.owner(*interface) else { continue };
+            let (owner, error) = (Owner::Workload(id.clone()), EndpointProblem::Unemptied(*interface));
+            problems.push(DataplaneProblem::Endpoint { owner, error });
+        }
+        if !managers.workloads.close(unemptied) {
+            return;
+        }
+        let mut completion =
+            Completion { renderer, output, policies: &managers.policies, groups: &mut managers.groups };
+        let changed = managers.workloads.complete(&mut completion);
+        self.policy.gates.iter_mut().for_each(|gate| gate.on_changed(&changed, false));
     }
 
     /// Destroys sets that are no longer needed, and programs routes, neighbours, sysctls and

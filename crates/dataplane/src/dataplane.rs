@@ -484,6 +484,7 @@ impl Dataplane {
                     false => self.links.is_up(interface) && !self.connectivity.sysctls.is_pending(interface),
                 };
                 exists
+                    && !managers.workloads.is_closed(interface)
                     && !self.policy.gates.iter().any(|gate| gate.unconfirmed().contains(&interface))
                     && !self.connectivity.routes.iter().any(|table| table.awaits_flush(interface))
             });

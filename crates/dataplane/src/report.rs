@@ -472,6 +472,13 @@ pub enum EndpointProblem {
     /// accept before policy.
     #[error("its policy must allow packets of tunnels between nodes, because eBPF programs enforce it")]
     TunnelsByPolicy,
+    /// The learner of DNS answers has failed to remove the addresses of the former endpoint of its
+    /// interface; this one is denied.
+    #[error(
+        "addresses that the former endpoint of {0} has resolved cannot be removed from domain sets, so that all its packets \
+         are denied"
+    )]
+    Unemptied(InterfaceName),
     /// Another endpoint has the same address; this one waits until the other is removed.
     #[error("address {address} belongs to {other}")]
     SharedAddress {

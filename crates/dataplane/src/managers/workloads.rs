@@ -8,7 +8,7 @@ use tortie_iptables::{ChainName, InterfaceName, StandIn, Table};
 use tortie_model::desired::{TierList, WorkloadEndpointState};
 use tortie_model::{AdminState, Cidr, PolicyId, QosControls, WorkloadEndpointId};
 use tortie_rules::names::{EndpointChain, endpoint_chain};
-use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
+use tortie_rules::{PolicyBackend, WorkloadDispatch};
 
 use crate::links::is_workload;
 use crate::managers::Completion;
@@ -27,6 +27,8 @@ pub(crate) struct Workloads {
     endpoints: BTreeMap<WorkloadEndpointId, Endpoint>,
     claims: BTreeMap<InterfaceName, BTreeSet<WorkloadEndpointId>>,
     dirty: BTreeSet<InterfaceName>,
+    /// Interfaces whose endpoint is denied for now, whatever its state.
+    closed: BTreeSet<InterfaceName>,
     programmed: BTreeMap<InterfaceName, Programmed>,
     dispatch: ChainSet,
     has_dispatch: bool,
@@ -106,6 +108,18 @@ impl Workloads {
         self.dirty.extend(affected.map(|(interface, _)| *interface));
     }
 
+    /// Denies the endpoints of these interfaces, and no others. Returns whether chains have to be
+    /// updated for that.
+    pub(crate) fn close(&mut self, interfaces: BTreeSet<InterfaceName>) -> bool {
+        self.dirty.extend(self.closed.symmetric_difference(&interfaces));
+        let before = std::mem::replace(&mut self.closed, interfaces);
+        before != self.closed
+    }
+
+    pub(crate) fn is_closed(&self, interface: InterfaceName) -> bool {
+        self.closed.contains(&interface)
+    }
+
     /// Updates the chains. Returns the interfaces whose endpoint changed.
     pub(crate) fn complete(&mut self, with: &mut Completion<'_>) -> BTreeSet<InterfaceName> {
         let changed = std::mem::take(&mut self.dirty);
@@ -175,15 +189,17 @@ impl Workloads {
             self.programmed.insert(interface, programmed);
             return true;
         }
-        let maps = with.renderer.workload_maps(interface, Some((state.endpoint.state, qos_of(state))));
+        let admin = if self.is_closed(interface) { AdminState::Inactive } else { state.endpoint.state };
+        let maps = with.renderer.workload_maps(interface, Some((admin, qos_of(state))));
         with.output.set_workload_verdicts(interface, &maps);
         let tiers = group_tiers(&state.tiers, with.policies);
-        let in_use = match state.endpoint.state {
+        let in_use = match admin {
             AdminState::Active => &tiers[..],
             AdminState::Inactive => &[],
         };
         let groups = with.groups.exchange(old_groups, in_use, with.renderer, with.output);
-        for chain in render(with.renderer, interface, state, &tiers) {
+        let profiles = &state.endpoint.profiles;
+        for chain in with.renderer.workload_endpoint(interface, admin, &tiers, profiles, qos_of(state)) {
             with.output.update_chain(&[Table::Filter], &Arc::new(chain));
         }
         let programmed = Programmed { id: id.clone(), tiers: Arc::clone(&state.tiers), groups };
@@ -234,17 +250,6 @@ pub(crate) struct WorkloadView<'a> {
     pub(crate) state: &'a WorkloadEndpointState,
     pub(crate) interface: Option<InterfaceName>,
     pub(crate) has_it: bool,
-}
-
-/// Renders the chains of the endpoint that owns an interface.
-fn render(
-    renderer: &Renderer,
-    interface: InterfaceName,
-    state: &WorkloadEndpointState,
-    tiers: &[tortie_rules::TierGroups],
-) -> [tortie_iptables::Chain; 2] {
-    let endpoint = &state.endpoint;
-    renderer.workload_endpoint(interface, endpoint.state, tiers, &endpoint.profiles, qos_of(state))
 }
 
 fn qos_of(state: &WorkloadEndpointState) -> Option<&QosControls> {

@@ -492,6 +492,81 @@ fn failed_commands_are_passed_again() {
     assert_eq!((learner.sets.len(), learner.scopes.len()), (1, 1));
 }
 
+/// The sets of an interface may have addresses of its former endpoint until the learner confirms
+/// that they are gone.
+#[test]
+fn an_interface_is_closed_until_the_learner_has_emptied_it_for_a_new_endpoint() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(with_domains(Backend::Nft), world());
+    applied(&mut dataplane, &mut kernel);
+    let fail = |kernel: &mut FakeKernel, failures| kernel.learner.as_mut().unwrap().failures = failures;
+    let egress = |kernel: &FakeKernel, number: u8| rules(kernel, Table::Filter, &format!("cali-fw-cali{number}"));
+    let is_closed = |kernel: &FakeKernel, number: u8| egress(kernel, number) == "-j DROP";
+    let is_up = |dataplane: &Dataplane, name: &str| {
+        let mut statuses = dataplane.workload_statuses();
+        statuses.any(|(id, status)| *id == workload_id(name) && status == tortie_dataplane::EndpointStatus::Up)
+    };
+    let owner = |kernel: &FakeKernel| kernel.learner.as_ref().unwrap().scopes[&interface("cali1")].0;
+    let (first, open) = (owner(&kernel), egress(&kernel, 1));
+    assert!(open.contains("cali-po-gnp/names") || open.contains("cali-gi"), "{open}");
+
+    // Another pod gets the interface; a new one learns elsewhere, and one without names changes.
+    fail(&mut kernel, 1000);
+    dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("one")));
+    dataplane.on_update(workload("other", pod("cali1", 7), &["names"]));
+    dataplane.on_update(workload("two", pod("cali2", 8), &[]));
+    dataplane.on_update(workload("three", pod("cali3", 3), &["names"]));
+    let report = dataplane.apply(&mut kernel);
+    let problems = texts(&report.problems);
+    assert!(
+        problems.iter().any(|text| text.contains("other") && text.contains("former endpoint of cali1")),
+        "{problems:?}"
+    );
+    assert_eq!([1, 2, 3].map(|number| is_closed(&kernel, number)), [true, false, false]);
+    assert_eq!(["other", "two", "three"].map(|name| is_up(&dataplane, name)), [false, true, true]);
+
+    // Commands that failed may be in effect: the first pod finds addresses of the second one.
+    dataplane.on_update(DesiredUpdate::WorkloadEndpointRemove(workload_id("other")));
+    dataplane.on_update(workload("one", pod("cali1", 1), &["names"]));
+    dataplane.apply(&mut kernel);
+    assert!(is_closed(&kernel, 1));
+
+    fail(&mut kernel, 0);
+    kernel.learner.as_mut().unwrap().commands.clear();
+    applied(&mut dataplane, &mut kernel);
+    assert_eq!((egress(&kernel, 1), owner(&kernel)), (open, first));
+    assert!(is_up(&dataplane, "one"));
+    let commands = &kernel.learner.as_ref().unwrap().commands;
+    let is_told =
+        |command: &LearnerCommand| matches!(command, LearnerCommand::SetScope { owner, .. } if *owner == first);
+    assert!(commands.iter().any(is_told), "{commands:?}");
+}
+
+/// A dead learner does not close endpoints that it knew before.
+#[test]
+fn an_endpoint_with_other_sets_stays_open_while_the_learner_fails() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(with_domains(Backend::Nft), world());
+    applied(&mut dataplane, &mut kernel);
+    kernel.learner.as_mut().unwrap().failures = 1000;
+    dataplane.on_update(patterns("d:y", &["c.io"]));
+    dataplane.on_update(by_name("names", &["d:x", "d:y"], &[]));
+    dataplane.apply(&mut kernel);
+    assert!(rules(&kernel, Table::Filter, "cali-fw-cali1") != "-j DROP");
+    assert!(rules(&kernel, Table::Filter, "cali-po-gnp/names").contains("cali40d:y.0"));
+    // Patterns that may be in effect are told again, although they are the former ones.
+    dataplane.on_update(patterns("d:x", &["d.io"]));
+    dataplane.apply(&mut kernel);
+    dataplane.on_update(patterns("d:x", &["a.io", "*.b.io"]));
+    kernel.learner.as_mut().unwrap().failures = 0;
+    kernel.learner.as_mut().unwrap().commands.clear();
+    applied(&mut dataplane, &mut kernel);
+    let commands = &kernel.learner.as_ref().unwrap().commands;
+    let is_told =
+        |command: &LearnerCommand| matches!(command, LearnerCommand::SetDomains { set, .. } if set.as_str() == "d:x");
+    assert!(commands.iter().any(is_told), "{commands:?}");
+}
+
 #[test]
 fn staged_policies_learn_and_open_nothing() {
     let mut kernel = kernel(Backend::Nft);

@@ -308,6 +308,20 @@ impl Domains {
         unneeded.into_iter().any(|(id, part)| !self.told.writes_to(id, *part))
     }
 
+    /// Notes that the learner has failed to apply these commands, or a part of them.
+    pub(crate) fn on_failed(&mut self, commands: Vec<LearnerCommand>) {
+        self.told.note_failed(commands);
+    }
+
+    /// Returns the learning interfaces that may still have addresses of another endpoint.
+    pub(crate) fn unemptied(&self) -> BTreeSet<InterfaceName> {
+        let interfaces = self.told.unemptied(&self.scopes).filter_map(|scope| match scope {
+            Scope::Interface(interface) => Some(interface),
+            Scope::Host => None,
+        });
+        interfaces.filter(|_| self.has_learner).collect()
+    }
+
     /// Returns the patterns of sets in the kernel.
     fn existing(&self, lacking: &BTreeSet<IpSetId>) -> BTreeMap<&IpSetId, &Arc<[DomainPattern]>> {
         let defined: BTreeSet<&IpSetId> = self.defined.iter().map(|(id, _)| id).collect();
