@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::error::NetlinkError;
 use super::socket::Socket;
-use super::waiting::{Read, read_waiting};
+use super::waiting::{DATAGRAMS, Read, read_waiting};
 use super::wire::attribute;
 
 pub use headers::LoggedHeaders;
@@ -115,7 +115,7 @@ impl Nflog {
     /// If the socket cannot be read any more.
     pub fn read(&mut self, mut each: impl FnMut(LoggedPacket<'_>)) -> Result<Read, NetlinkError> {
         let sequence = &mut self.sequence;
-        let mut read = read_waiting(&mut self.socket, "logged packets", |frame| {
+        let mut read = read_waiting(&mut self.socket, "logged packets", DATAGRAMS, |frame| {
             if frame.kind != NFULNL_MSG_PACKET {
                 return Ok(false);
             }

@@ -43,6 +43,8 @@ const NF_ACCEPT: u32 = 1;
 
 /// Number of bytes of a packet that are copied: all of the longest one.
 const COPIED: u32 = 0xffff;
+/// Packets in one read: the first one waits for its verdict until the last one is judged.
+const PACKETS: usize = 32;
 /// Verdicts in one call of the kernel.
 const VERDICTS: usize = 1_024;
 /// Timeout for answers of the kernel.
@@ -76,7 +78,8 @@ pub struct Nfqueue {
 
 impl Nfqueue {
     /// Begins to receive the packets of a queue. `length` is the largest number of held packets;
-    /// the kernel accepts further ones.
+    /// the kernel accepts further ones. Packets that come before the kernel has confirmed the
+    /// request are accepted unread.
     ///
     /// # Errors
     /// [`NetlinkError::QueueTaken`] if another process has the queue, or if the kernel refuses.
@@ -88,12 +91,15 @@ impl Nfqueue {
             provides_connections = false;
             outcome = bind(&mut socket, number, length, provides_connections);
         }
-        match outcome {
+        let early = match outcome {
             Err(error) if error.errno() == Some(Errno::PERM) && is_privileged(&mut socket, number)? => {
-                Err(NetlinkError::QueueTaken { queue: number })
+                return Err(NetlinkError::QueueTaken { queue: number });
             }
-            outcome => outcome.map(|()| Self { socket, number, provides_connections }),
-        }
+            outcome => outcome?,
+        };
+        let mut queue = Self { socket, number, provides_connections };
+        queue.accept(&early)?;
+        Ok(queue)
     }
 
     /// Reports whether the kernel provides the direction of a packet in its connection. A kernel
@@ -103,7 +109,7 @@ impl Nfqueue {
         self.provides_connections
     }
 
-    /// Passes the waiting packets to `each`, up to a limit. Does not wait for any.
+    /// Passes the waiting packets to `each`, at most 32. Does not wait for any.
     ///
     /// A lost message ([`Read::lost`]) means that the kernel has accepted at least one packet that
     /// did not fit into the socket.
@@ -111,7 +117,7 @@ impl Nfqueue {
     /// # Errors
     /// If the socket cannot be read any more.
     pub fn read(&mut self, mut each: impl FnMut(Queued<'_>)) -> Result<Read, NetlinkError> {
-        read_waiting(&mut self.socket, "queued packets", |frame| {
+        read_waiting(&mut self.socket, "queued packets", PACKETS, |frame| {
             // Others are errors of verdicts about packets that the kernel no longer holds, for
             // example because their interface is gone.
             if frame.kind != NFQNL_MSG_PACKET {
@@ -173,19 +179,31 @@ impl InterfaceNames {
     }
 }
 
-fn bind(socket: &mut Socket, number: u16, length: u32, with_connections: bool) -> Result<(), NetlinkError> {
+/// Requests the queue. Returns the ids of packets that came before the answer.
+fn bind(socket: &mut Socket, number: u16, length: u32, with_connections: bool) -> Result<Vec<u32>, NetlinkError> {
     let flags = NFQA_CFG_F_FAIL_OPEN | if with_connections { NFQA_CFG_F_CONNTRACK } else { 0 };
     let mask = flags | NFQA_CFG_F_GSO;
     let [c0, c1, c2, c3] = COPIED.to_be_bytes();
-    let payload = [
-        header(number).to_vec(),
+    let attributes = [
         command(NFQNL_CFG_CMD_BIND),
         attribute(NFQA_CFG_PARAMS, &[c0, c1, c2, c3, NFQNL_COPY_PACKET]),
         attribute(NFQA_CFG_QUEUE_MAXLEN, &length.to_be_bytes()),
         attribute(NFQA_CFG_FLAGS, &flags.to_be_bytes()),
         attribute(NFQA_CFG_MASK, &mask.to_be_bytes()),
     ];
-    socket.request_raw(NFQNL_MSG_CONFIG, 0, &payload.concat(), "queue of packets")
+    configure(socket, number, &attributes.concat())
+}
+
+/// Changes the configuration of a queue. Returns the ids of packets that came before the answer.
+fn configure(socket: &mut Socket, number: u16, attributes: &[u8]) -> Result<Vec<u32>, NetlinkError> {
+    let payload = [&header(number)[..], attributes].concat();
+    let mut early = Vec::new();
+    socket.request_raw_beside(NFQNL_MSG_CONFIG, 0, &payload, "queue of packets", |frame| {
+        // A malformed packet has no id to accept.
+        let packet = (frame.kind == NFQNL_MSG_PACKET).then(|| Queued::parse(frame.payload));
+        early.extend(packet.and_then(Result::ok).map(|queued| queued.id));
+    })?;
+    Ok(early)
 }
 
 /// Encodes `struct nfqnl_msg_config_cmd` without a protocol family.

@@ -21,7 +21,7 @@ use tortie_model::Family;
 use super::error::NetlinkError;
 use super::nft_message::{NFT_MSG_GETRULE, SUBSYSTEM};
 use super::socket::Socket;
-use super::waiting::{Read, read_waiting};
+use super::waiting::{DATAGRAMS, Read, read_waiting};
 use super::wire::family_number;
 
 pub use filter::{Filter, Transport};
@@ -84,7 +84,7 @@ impl Nftrace {
     /// If the socket cannot be read any more.
     pub fn read(&mut self, mut each: impl FnMut(TraceMessage)) -> Result<Read, NetlinkError> {
         let family = family_number(self.family);
-        read_waiting(&mut self.listener, "traced packets", |frame| {
+        read_waiting(&mut self.listener, "traced packets", DATAGRAMS, |frame| {
             if frame.kind != NFT_MSG_TRACE {
                 return Ok(false);
             }

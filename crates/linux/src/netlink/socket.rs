@@ -228,8 +228,21 @@ impl Socket {
         payload: &[u8],
         subject: &'static str,
     ) -> Result<(), NetlinkError> {
+        self.request_raw_beside(kind, flags, payload, subject, |_| {})
+    }
+
+    /// Like [`Socket::request_raw`], on a socket that receives other messages as well: passes those
+    /// that come before the acknowledgement to `other`.
+    pub(super) fn request_raw_beside(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        payload: &[u8],
+        subject: &'static str,
+        other: impl FnMut(&Frame<'_>),
+    ) -> Result<(), NetlinkError> {
         self.send_raw(kind, flags | NLM_F_REQUEST | NLM_F_ACK, payload)?;
-        self.acknowledgement(subject)
+        self.acknowledgement_beside(subject, other)
     }
 
     /// Sends encoded requests together. The kernel answers only those that fail, with messages that
@@ -258,13 +271,27 @@ impl Socket {
     }
 
     fn acknowledgement(&mut self, subject: &'static str) -> Result<(), NetlinkError> {
+        self.acknowledgement_beside(subject, |_| {})
+    }
+
+    fn acknowledgement_beside(
+        &mut self,
+        subject: &'static str,
+        mut other: impl FnMut(&Frame<'_>),
+    ) -> Result<(), NetlinkError> {
         loop {
             receive(&self.raw, &mut self.datagram, subject)?;
+            let mut acknowledged = None;
             for frame in wire::frames(&self.datagram) {
                 let frame = frame?;
                 if frame.sequence == self.sequence && frame.kind == NLMSG_ERROR {
-                    return wire::parse_ack(subject, &frame);
+                    acknowledged.get_or_insert(wire::parse_ack(subject, &frame));
+                } else {
+                    other(&frame);
                 }
+            }
+            if let Some(acknowledged) = acknowledged {
+                return acknowledged;
             }
         }
     }

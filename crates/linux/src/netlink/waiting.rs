@@ -4,7 +4,7 @@ use super::error::NetlinkError;
 use super::socket::Socket;
 use super::wire::{self, Frame};
 
-/// Maximum number of datagrams read in sequence.
+/// Usual number of datagrams read in sequence.
 pub(super) const DATAGRAMS: usize = 256;
 
 /// Result of a call of `read`.
@@ -22,15 +22,17 @@ pub struct Read {
     pub more: bool,
 }
 
-/// Reads the waiting messages, up to a limit. `each` returns whether it has passed a message on; a
-/// message for which it returns an error is unreadable. Every overrun counts as one lost message.
+/// Reads the waiting messages, in at most `datagrams` datagrams. `each` returns whether it has
+/// passed a message on; a message for which it returns an error is unreadable. Every overrun counts
+/// as one lost message.
 pub(super) fn read_waiting(
     socket: &mut Socket,
     subject: &'static str,
+    datagrams: usize,
     mut each: impl FnMut(&Frame<'_>) -> Result<bool, NetlinkError>,
 ) -> Result<Read, NetlinkError> {
     let mut read = Read::default();
-    for _ in 0..DATAGRAMS {
+    for _ in 0..datagrams {
         let datagram = match socket.receive_now(subject) {
             Ok(Some(datagram)) => datagram,
             Ok(None) => return Ok(read),

@@ -7,7 +7,7 @@ use super::connection::{Connection, Traffic};
 use super::message::{IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_NEW, parse_with_traffic};
 use crate::netlink::error::NetlinkError;
 use crate::netlink::socket::Socket;
-use crate::netlink::waiting::{Read, read_waiting};
+use crate::netlink::waiting::{DATAGRAMS, Read, read_waiting};
 
 const NFNLGRP_CONNTRACK_NEW: u32 = 1;
 const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
@@ -87,7 +87,7 @@ impl ConnectionEvents {
     /// # Errors
     /// If the socket cannot be read any more.
     pub fn read(&mut self, mut each: impl FnMut(ConnectionEvent)) -> Result<Read, NetlinkError> {
-        read_waiting(&mut self.socket, "connection events", |frame| {
+        read_waiting(&mut self.socket, "connection events", DATAGRAMS, |frame| {
             let event = ConnectionEvent::parse(frame.kind, frame.payload)?;
             Ok(event.map(&mut each).is_some())
         })

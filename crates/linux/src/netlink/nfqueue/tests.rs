@@ -111,6 +111,21 @@ kernel_test! {
         held_until_accepted("::1");
     }
 
+    fn packets_that_come_before_the_kernel_answers_are_accepted() {
+        let loopback = loopback("127.0.0.1");
+        let mut queue = loopback.open(1_024);
+        for text in ["first", "second"] {
+            loopback.ask(text);
+        }
+        // Both wait in the socket, as packets that come while the queue is requested.
+        let length = attribute(NFQA_CFG_QUEUE_MAXLEN, &512_u32.to_be_bytes());
+        let early = configure(&mut queue.socket, 101, &length).unwrap();
+        assert_eq!((early.len(), loopback.answer()), (2, None));
+        queue.accept(&early).unwrap();
+        assert_eq!(loopback.answer().as_deref(), Some("first"));
+        assert_eq!(loopback.answer().as_deref(), Some("second"));
+    }
+
     fn packets_beyond_the_length_of_the_queue_pass() {
         let loopback = loopback("127.0.0.1");
         let mut queue = loopback.open(2);
