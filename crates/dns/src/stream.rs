@@ -83,6 +83,13 @@ impl Stream {
         matches!(self.state, State::Ended)
     }
 
+    /// Reports whether all bytes before the one with this sequence number were read, or the stream
+    /// teaches nothing more: a segment with FIN at this number is the last one that counts.
+    #[must_use]
+    pub fn is_read_up_to(&self, seq: u32) -> bool {
+        self.next == seq || self.has_ended()
+    }
+
     /// Takes the payload of a segment with the sequence number of its first byte.
     ///
     /// Cost: proportional to the length of the payload.

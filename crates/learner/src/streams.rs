@@ -24,6 +24,8 @@ struct Connection {
     at: Millis,
     /// The batch for which the newest held segment waits, and the end of its time.
     hold: Option<(u64, Millis)>,
+    /// The server has ended the connection, and no byte before that is missing.
+    is_closed: bool,
 }
 
 /// Result of a segment.
@@ -37,7 +39,8 @@ pub(super) enum Read {
     Pushed(Pushed, Option<(u64, Millis)>),
 }
 
-/// The connections. A scope can displace its own ones only, and idle ones of others.
+/// The connections. A scope can displace its own ones, idle ones of others, and active ones of a
+/// scope that has at least two more.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     connections: BTreeMap<ConnectionKey, Connection>,
@@ -65,10 +68,17 @@ impl Streams {
         let sequence = segment.sequence.wrapping_add(u32::from(segment.syn));
         let pushed = connection.stream.push(sequence, segment.payload);
         let hold = connection.hold;
-        if segment.payload.is_empty() {
-            return Read::Empty;
+        #[expect(clippy::cast_possible_truncation, reason = "sequence numbers count modulo 2³²")]
+        let end = sequence.wrapping_add(segment.payload.len() as u32);
+        connection.is_closed |= segment.fin && connection.stream.is_read_up_to(end);
+        if !segment.payload.is_empty() {
+            return Read::Pushed(pushed, hold);
         }
-        Read::Pushed(pushed, hold)
+        // A repeat of a segment that is held must not pass.
+        if connection.is_closed && hold.is_none_or(|(_, until)| until <= now) {
+            self.remove(&key);
+        }
+        Read::Empty
     }
 
     /// Notes that the newest segment of a connection is held.
@@ -110,17 +120,28 @@ impl Streams {
             let oldest = self.by_use.first().map(|(_, key)| *key);
             let idle = oldest
                 .filter(|key| self.connections.get(key).is_some_and(|connection| connection.at.after(IDLE) <= now));
-            match idle.or_else(|| self.by_scope.get(&key.0).and_then(BTreeSet::first).map(|(_, key)| *key)) {
+            match idle.or_else(|| self.of_largest_scope(key.0)) {
                 Some(oldest) => self.remove(&oldest),
                 None => return false,
             }
         }
         self.uses += 1;
         let used = self.uses;
-        self.connections.insert(key, Connection { stream: Stream::new(first), used, at: now, hold: None });
+        self.connections
+            .insert(key, Connection { stream: Stream::new(first), used, at: now, hold: None, is_closed: false });
         self.by_scope.entry(key.0).or_default().insert((used, key));
         self.by_use.insert((used, key));
         true
+    }
+
+    /// Returns the least recently used connection of the scope with the most ones, if these are at
+    /// least two more than those of `scope`; otherwise that of `scope`, if it has any. Cost: the
+    /// number of scopes with connections.
+    fn of_largest_scope(&self, scope: Scope) -> Option<ConnectionKey> {
+        let own = self.by_scope.get(&scope);
+        let largest = self.by_scope.values().max_by_key(|of| of.len());
+        let is_larger = |of: &&BTreeSet<_>| of.len() > own.map_or(0, BTreeSet::len) + 1;
+        largest.filter(is_larger).or(own)?.first().map(|(_, key)| *key)
     }
 
     /// Makes a connection the most recently used one. Reports whether it is known.
@@ -236,12 +257,62 @@ mod tests {
             }
         }
         assert_eq!(streams.len(), CONNECTIONS);
-        assert_eq!(begin(&mut streams, 9_999, 99, 1), Read::Unknown, "no room");
         assert_eq!(begin(&mut streams, 10_000, 99, 1), Read::Empty, "the first one is idle");
         assert_eq!(streams.len(), CONNECTIONS);
         assert_eq!(streams.read(Millis(10_000), key(0, 1), &segment(1, &first)), Read::Unknown);
         streams.remove_scope(key(99, 1).0);
         streams.remove_scope(key(0, 1).0);
         assert_eq!(streams.len(), CONNECTIONS - CONNECTIONS_PER_SCOPE);
+    }
+
+    #[test]
+    fn scopes_share_a_full_table() {
+        let mut streams = Streams::default();
+        let begin = |streams: &mut Streams, scope, port| streams.read(Millis(0), key(scope, port), &syn(0));
+        for scope in 0..CONNECTIONS / CONNECTIONS_PER_SCOPE {
+            for port in 0..CONNECTIONS_PER_SCOPE {
+                assert_eq!(begin(&mut streams, scope, port), Read::Empty);
+            }
+        }
+        // Nothing is idle. Each further scope gets a place, and so gives way to the next ones.
+        for scope in 100..100 + CONNECTIONS / 2 {
+            for port in 0..3 {
+                assert_eq!(begin(&mut streams, scope, port), Read::Empty, "{scope} {port}");
+            }
+        }
+        let mut sizes: Vec<usize> = streams.by_scope.values().map(BTreeSet::len).collect();
+        sizes.sort_unstable();
+        assert_eq!((streams.len(), sizes.first(), sizes.last()), (CONNECTIONS, Some(&1), Some(&2)));
+        let mut streams = Streams::default();
+        for scope in 0..CONNECTIONS {
+            assert_eq!(begin(&mut streams, scope, 0), Read::Empty);
+        }
+        assert_eq!(begin(&mut streams, CONNECTIONS, 0), Read::Unknown, "each has one");
+        assert_eq!(begin(&mut streams, 0, 1), Read::Empty, "its own one goes");
+        assert_eq!(streams.len(), CONNECTIONS);
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_last_byte_unless_it_is_held() {
+        let first = message(1);
+        let after = 1 + u32::try_from(first.len()).unwrap();
+        let fin = |sequence, payload| Segment { fin: true, ..segment(sequence, payload) };
+        let mut streams = Streams::default();
+        let _ = streams.read(Millis(0), key(1, 1), &syn(0));
+        // It overtakes the answer.
+        assert_eq!(streams.read(Millis(0), key(1, 1), &fin(after, &[])), Read::Empty);
+        assert_eq!(messages(streams.read(Millis(0), key(1, 1), &segment(1, &first))), 1);
+        assert_eq!(streams.len(), 1);
+        assert_eq!(streams.read(Millis(0), key(1, 1), &fin(after, &[])), Read::Empty);
+        assert_eq!(streams.len(), 0);
+        // The last answer is held, so that its repeat is held as well.
+        let _ = streams.read(Millis(0), key(1, 2), &syn(0));
+        assert_eq!(messages(streams.read(Millis(0), key(1, 2), &fin(1, &first))), 1);
+        streams.hold(&key(1, 2), 7, Millis(1_000));
+        assert_eq!(streams.read(Millis(1), key(1, 2), &segment(after + 1, &[])), Read::Empty);
+        let Read::Pushed(pushed, hold) = streams.read(Millis(2), key(1, 2), &fin(1, &first)) else { panic!() };
+        assert!(pushed.repeats && hold == Some((7, Millis(1_000))));
+        assert_eq!(streams.read(Millis(1_000), key(1, 2), &segment(after + 1, &[])), Read::Empty);
+        assert_eq!(streams.len(), 0);
     }
 }
