@@ -192,7 +192,8 @@ fn domains(config: &Config) -> Result<DomainsConfig, SettingsError> {
                 DnsClusterAddresses::Always => tortie_dns::ClusterAddresses::Always,
                 DnsClusterAddresses::Never => tortie_dns::ClusterAddresses::Never,
             },
-            grace: config.dns_cache_save_interval.saturating_mul(2),
+            // Saves are at least a second apart.
+            grace: config.dns_cache_save_interval.max(Duration::from_secs(1)).saturating_mul(2),
             epoch: config.dns_cache_epoch.to_string(),
             ..tortie_dns::Settings::default()
         },

@@ -337,3 +337,13 @@ fn a_rate_of_answers_out_of_range_is_an_error() {
     let expected = Err("DenyRejectRate: rate and burst must be between 1 and 10000".to_owned());
     assert_eq!([rate(0, 1), rate(1, 0), rate(10_001, 1)], [expected.clone(), expected.clone(), expected]);
 }
+
+#[test]
+fn members_outlive_a_restart_for_two_saves_at_least() {
+    for (interval, grace) in [("0", 2), ("1", 2), ("60", 120)] {
+        let config = config(&[("DNSCacheSaveInterval", interval)]);
+        let dataplane = dataplane(&config, Hostname::new("n"), Backend::Nft).unwrap();
+        let learner = dataplane.domains.expect("the default is on").learner;
+        assert_eq!(learner.grace, Duration::from_secs(grace), "{interval}");
+    }
+}

@@ -35,7 +35,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         "seconds",
         "60",
         field("dnsCacheSaveInterval", Seconds),
-        "seconds between two writes of `DNSCacheFile`. Members of the kernel's sets that the file lacks go after twice the interval",
+        "seconds between two writes of `DNSCacheFile`. Members of the kernel's sets that the file lacks go after twice the interval, at least 2 s",
     ),
     own(
         "DNSClusterAddresses",
