@@ -150,8 +150,13 @@ impl StagedWrite {
         if let (Some(wanted), Some(made)) = (&self.after, &made)
             && let Some(field) = dropped_domains(wanted, made)
         {
-            let (key, reason) = (&self.key, "which its schema lacks; add it with deploy/domains.sh");
-            return Err(StoreError::Refused(format!("{key}: the API server drops `{field}`, {reason}").into()));
+            // The program adds fields to Calico's kinds.
+            let remedy = match field.rsplit('.').next() {
+                Some("domainNames") => "install the schemas of network-policy-api's experimental channel",
+                _ => "add it with deploy/domains.sh",
+            };
+            let text = format!("{}: the API server drops `{field}`, which its schema lacks; {remedy}", self.key);
+            return Err(StoreError::Refused(text.into()));
         }
         self.after = made;
         Ok(match (&self.before, &self.after) {

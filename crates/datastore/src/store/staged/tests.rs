@@ -77,6 +77,9 @@ fn without_domains(object: Option<&Value>) -> Result<Option<Value>, StoreError> 
                 side.remove("domains");
             }
         }
+        if let Some(Value::Object(peer)) = spec.pointer_mut("/egress/0/to/0") {
+            peer.remove("domainNames");
+        }
         if let Value::Object(spec) = spec {
             spec.remove("allowedEgressDomains");
         }
@@ -93,9 +96,12 @@ fn an_api_server_that_drops_domains_is_found_by_the_dry_run() {
     let set = key(ResourceKind::NetworkSet, "partners");
     let of_set = json!({"spec": {"nets": ["192.0.2.0/24"], "allowedEgressDomains": ["a.io"]}});
     let plain = json!({"spec": {"nets": ["192.0.2.0/24"], "allowedEgressDomains": []}});
+    let of_kubernetes = json!({"spec": {"egress": [{"action": "Accept", "to": [{"domainNames": ["a.io"]}]}]}});
+    let program = "deploy/domains.sh";
     for (key, object, field) in [
-        (&policy, &of_policy, Some("spec.egress[1].destination.domains")),
-        (&set, &of_set, Some("spec.allowedEgressDomains")),
+        (&policy, &of_policy, Some(("spec.egress[1].destination.domains", program))),
+        (&policy, &of_kubernetes, Some(("spec.egress[0].to[0].domainNames", "experimental channel"))),
+        (&set, &of_set, Some(("spec.allowedEgressDomains", program))),
         (&set, &plain, None),
     ] {
         let mut write = StagedWrite { key: key.clone(), before: None, after: Some(object.clone()) };
@@ -103,9 +109,9 @@ fn an_api_server_that_drops_domains_is_found_by_the_dry_run() {
         let pruning = MemoryStore::default();
         pruning.answer_dry_runs(without_domains);
         match (write.dry_run(&pruning), field) {
-            (Err(error @ StoreError::Refused(_)), Some(field)) => {
+            (Err(error @ StoreError::Refused(_)), Some((field, remedy))) => {
                 let text = tortie_model::with_causes(&error);
-                assert!(text.contains(&format!("`{field}`")) && text.contains("deploy/domains.sh"), "{text}");
+                assert!(text.contains(&format!("`{field}`")) && text.contains(remedy), "{text}");
             }
             (Ok(true), None) => {}
             (other, _) => panic!("{key}: {other:?}"),
