@@ -9,9 +9,9 @@ use tortie_dataplane::{
     DataplaneConfig, DomainsConfig, InterfaceFilter, IpSetsConfig, IptablesConfig, LocalReachabilityConfig,
     NftablesConfig, RouteProtocol, RouteTableIndex, RoutesConfig, TrustedServer, TunnelsConfig, WireguardConfig,
 };
-use tortie_ebpf::NodeSettings;
 use tortie_ebpf::classes::Budget;
 use tortie_ebpf::hooks::HookSettings;
+use tortie_ebpf::{NodeSettings, OwnerNumber};
 use tortie_iptables::{Backend, InsertMode, InterfaceName, PacketRate, PortRange, Protocol};
 use tortie_model::{Family, Hostname};
 use tortie_resources::manifest::{Options, ParameterCheck};
@@ -528,7 +528,8 @@ pub fn programs(rules: &RulesConfig, config: &Config) -> (HookSettings, NodeSett
         deny_invalid_conntrack: rules.deny_invalid_conntrack,
     };
     let (max_blocks, budget) = (config.bpf_max_blocks, table_budget(config));
-    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget })
+    let owner: OwnerNumber = |id, endpoint, index| tortie_dataplane::learner_number(id, endpoint, Some(index));
+    (hooks, NodeSettings { evaluate: policy, workload_prefixes, max_blocks, budget, owner })
 }
 
 /// Returns the settings of the lines of rules that log.

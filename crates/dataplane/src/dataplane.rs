@@ -403,8 +403,10 @@ impl Dataplane {
         let new = Renderer::new(rules);
         output.families.iter_mut().for_each(|family| family.redefine_fixed(renderer, &new));
         *renderer = new;
-        policies.rewrite(domains.policies());
-        policies.complete(renderer, output);
+        if renderer.config().policy_backend == PolicyBackend::Chains {
+            policies.rewrite(domains.policies());
+            policies.complete(renderer, output);
+        }
     }
 
     /// Looks for addresses of workloads, if a kernel is given, and writes the rules that lead to

@@ -62,6 +62,7 @@ pub use kernel::{
 };
 pub use kernel_error::KernelError;
 pub use links::LinkEvent;
+pub use managers::domains::learner_number;
 pub use managers::live_migrations::{MigrationChange, MigrationState};
 pub use migrations::AnnouncementWatch;
 pub use neighbour::{AddressPlace, Neighbour, NeighbourChange, ProxyNeighbour, ProxyNeighbourChange};

@@ -472,9 +472,14 @@ impl FamilyOutput {
                 self.define_fixed_chain(table, chain.clone());
             }
         }
-        if self.needs.is_none() {
-            self.redefine_hooks(&by_place(&old.hooks()), &by_place(&new.hooks()));
+        let (mut before, mut after) = (by_place(&old.hooks()), by_place(&new.hooks()));
+        if let Some(needs) = &mut self.needs {
+            needs.hooks = new.hooks();
+            // The others are hooked once they are needed.
+            before.retain(|(table, ..), _| needs.hooked.contains(table));
+            after.retain(|(table, ..), _| needs.hooked.contains(table));
         }
+        self.redefine_hooks(&before, &after);
     }
 
     fn redefine_hooks(&mut self, old: &Places, new: &Places) {

@@ -5,8 +5,8 @@ use tortie_model::{Family, Protocol};
 use crate::assembler::Assembler;
 use crate::blocks::Cell;
 use crate::group_roots::{NOWHERE, Shortcuts, family_bit};
-use crate::instruction::{Base, Label, MapId, Operation, Register, Size, Test};
-use crate::layout::{EXACT_FACTORS, ExactRecord};
+use crate::instruction::{Base, Helper, Label, MapId, Operation, Register, Size, Test};
+use crate::layout::{EXACT_FACTORS, ExactRecord, LearnedKey, LearnedRecord, ROOTS, endpoint, roots};
 use crate::walk::{BlocksPlace, NumberWalk, Walk};
 
 /// Inputs of [`Assembler::decide`], as byte offsets from `base`.
@@ -22,6 +22,9 @@ pub struct Question {
     pub addresses: i16,
     /// Hash table in which IPv6 addresses are looked up first; `None`: only the trie is used.
     pub exact: Option<ExactPlace>,
+    /// Hash table in which addresses of the peer are looked up first that the endpoint has learned;
+    /// `None`: there are none.
+    pub learned: Option<LearnedPlace>,
     /// Group record ([`GroupRoots::to_bytes`](crate::GroupRoots::to_bytes)), as an offset from the
     /// address in `r6`.
     pub group: i16,
@@ -53,6 +56,20 @@ pub struct ExactPlace {
     /// Root of the trie for addresses without a specific class,
     /// [`NETWORKS`](crate::layout::roots::NETWORKS).
     pub networks: i16,
+}
+
+/// Location of learned addresses ([`MapKind::Learned`](crate::layout::MapKind::Learned)) in a
+/// program.
+#[derive(Clone, Copy, Debug)]
+pub struct LearnedPlace {
+    /// The map.
+    pub map: MapId,
+    /// Stack offset of the address of the endpoint's record.
+    pub record: i16,
+    /// Stack offset of the flags of the roots, [`FLAGS`](crate::layout::roots::FLAGS).
+    pub flags: i16,
+    /// Stack offset of unused memory for a [`LearnedKey`](crate::layout::LearnedKey).
+    pub key: i16,
 }
 
 /// Offsets of the roots in a group record.
@@ -183,6 +200,9 @@ impl Assembler {
         let of_class = |first, last| NumberWalk { blocks, cell: CELL, number: CLASS, first, last };
         let (alike, classified, last) = (self.label(), self.label(), self.label());
         self.load(Size::U32, CELL, GROUP, near).jump_if(ENDS, Test::Common, all_alike, alike);
+        if let Some(learned) = question.learned.filter(|_| address == question.peer) {
+            self.find_learned(question, learned, address, classified);
+        }
         match question.exact {
             Some(exact) if question.family == Family::V6 => {
                 self.find_exact(question, exact, address, classified);
@@ -203,6 +223,46 @@ impl Assembler {
             .walk_number(&of_class(1, 0))
             .place(alike)
             .add_value(missing);
+    }
+
+    /// Looks an address up among those that the endpoint has learned. If it has an entry, leaves
+    /// its class in `r9`, with the bit of values, and jumps to `found`. Clobbers the register of
+    /// ends.
+    fn find_learned(&mut self, question: &Question, place: LearnedPlace, address: i16, found: Label) {
+        let LearnedPlace { map, record, flags, key } = place;
+        let to = key + LearnedKey::ADDRESS;
+        let unlearned = self.label();
+        self.load(Size::U64, Register::R1, Base::Frame, record)
+            .load(Size::U32, Register::R1, Register::R1, endpoint::DOMAINS)
+            .jump_if(Register::R1, Test::Equal, 0, unlearned)
+            .store(Size::U32, Base::Frame, key, Register::R1)
+            .store(Size::U32, Base::Frame, key + 4, i32::from(question.family.number()));
+        match question.family {
+            Family::V4 => self
+                .load(Size::U32, Register::R1, question.base, address)
+                .store(Size::U32, Base::Frame, to, Register::R1)
+                .store(Size::U32, Base::Frame, to + 4, 0)
+                .store(Size::U64, Base::Frame, to + 8, 0),
+            Family::V6 => self
+                .load(Size::U64, Register::R1, question.base, address)
+                .store(Size::U64, Base::Frame, to, Register::R1)
+                .load(Size::U64, Register::R1, question.base, address + 8)
+                .store(Size::U64, Base::Frame, to + 8, Register::R1),
+        };
+        self.set_map(Register::R1, map)
+            .set_stack(Register::R2, key.unsigned_abs())
+            .call(Helper::MapLookup)
+            .find_blocks(question.blocks)
+            .jump_if(Register::R0, Test::Equal, 0, unlearned)
+            // The class that belongs to the roots that this packet uses.
+            .load(Size::U32, Register::R1, Base::Frame, flags)
+            .compute(Operation::ShiftRight, Register::R1, roots::SLOT_SHIFT - 2)
+            .compute(Operation::And, Register::R1, (ROOTS.cast_signed() - 1) << 2)
+            .compute(Operation::Add, Register::R0, Register::R1)
+            .load(Size::U32, CELL, Register::R0, 0)
+            .jump_if_half(CELL, Test::LessSigned, 0, found)
+            .place(unlearned);
+        const { assert!(ROOTS.is_power_of_two() && LearnedRecord::OPEN == 1 << 31) };
     }
 
     /// Looks an IPv6 address up in the hash table. If it has an open entry, leaves its class in

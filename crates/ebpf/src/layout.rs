@@ -1,14 +1,18 @@
 //! Maps that the hook programs read: their keys, value sizes, and the fields of their values.
 //!
-//! All maps except [`MapKind::Log`] are arrays. Numbers in them have native byte order. A value
-//! that packets may read is never rewritten. A change first writes blocks, groups, endpoints and a
-//! value of `roots` that nothing refers to yet. Last it writes [`MapKind::Current`], of which only
-//! the lowest byte ever differs. So a packet sees the state before the change or the state after
-//! it.
+//! All maps except [`MapKind::Log`] and [`MapKind::Learned`] are arrays. Numbers in them have
+//! native byte order. A value that packets may read is never rewritten. A change first writes
+//! blocks, groups, endpoints and a value of `roots` that nothing refers to yet. Last it writes
+//! [`MapKind::Current`], of which only the lowest byte ever differs. So a packet sees the state
+//! before the change or the state after it.
+
+mod learned;
 
 use crate::blocks::{Blocks, CELLS, Cell};
 use crate::group_roots::{GroupRoots, Shortcuts};
 use crate::instruction::MapId;
+
+pub use learned::{LearnedKey, LearnedRecord, set_number};
 
 /// The maps of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,10 +40,14 @@ pub enum MapKind {
     Log,
     /// One value of 8 bytes: the number of records that found no room in the ring buffer.
     Lost,
+    /// Hash table of [`LEARNED_ENTRIES`] at most: [`LearnedRecord`]s by [`LearnedKey`]. Unlike all
+    /// others its values are rewritten, each as a whole. They hold a class for each value of
+    /// [`MapKind::Roots`], so that a packet finds the class that belongs to the roots that it uses.
+    Learned,
 }
 
 /// Version of the map contents. A process does not take over maps of another version.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Maximum number of values of [`MapKind::Blocks`]: the kernel's verifier limits offsets within a
 /// value to this size.
@@ -50,6 +58,13 @@ pub const ROOTS: u32 = 4;
 
 /// Size of [`MapKind::Log`] in bytes, enough for some 5,000 packets.
 pub const LOG_BYTES: u32 = 1 << 18;
+
+/// Number of entries for which [`MapKind::Learned`] has room: 136 bytes of kernel memory for each
+/// entry in use, and 1 MiB for the table.
+pub const LEARNED_ENTRIES: u32 = 1 << 16;
+
+/// [`EndpointRecord::domains`] of host endpoints. No interface has this index.
+pub const HOST_LEARNER: u32 = 1 << 30;
 
 /// Number of low bits of a decision's cell that hold the verdict; the others hold the number of the
 /// decision.
@@ -77,6 +92,8 @@ pub mod roots {
     pub const NO_UNTRACKED: i32 = 2;
     /// Flag: decisions are logged.
     pub const LOG: i32 = 4;
+    /// Number of bits below the index of the record, two bits of the same field.
+    pub const SLOT_SHIFT: i32 = 8;
     /// Cell of the interface trie behind two zero bytes.
     pub const NEAR_INTERFACES: i16 = 20;
     /// Number of buckets in which IPv6 addresses are looked up first.
@@ -100,6 +117,9 @@ pub mod endpoint {
     pub const GROUPS: i16 = 8;
     /// Tries of the IPv4 and IPv6 addresses that a workload may send from.
     pub const SOURCES: [i16; 2] = [40, 44];
+    /// Number of the endpoint in keys of [`MapKind::Learned`](super::MapKind::Learned); 0: it is
+    /// not looked up there.
+    pub const DOMAINS: i16 = 48;
     /// Size of the record.
     pub const SIZE: usize = 64;
 }
@@ -110,7 +130,8 @@ pub(crate) const DECISION_SIZE: usize = 16;
 
 impl MapKind {
     /// All maps, in the order in which a change must write them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Learned,
         Self::Exact,
         Self::Blocks,
         Self::Groups,
@@ -143,6 +164,7 @@ impl MapKind {
             Self::Exact => "exact",
             Self::Log => "log",
             Self::Lost => "lost",
+            Self::Learned => "learned",
         }
     }
 
@@ -159,6 +181,7 @@ impl MapKind {
             Self::Counters => CounterRecord::SIZE,
             Self::Decisions => DECISION_SIZE,
             Self::Exact => ExactRecord::SIZE,
+            Self::Learned => LearnedRecord::SIZE,
         }
     }
 
@@ -173,6 +196,12 @@ impl MapKind {
     #[must_use]
     pub const fn is_ring(self) -> bool {
         matches!(self, Self::Log)
+    }
+
+    /// Reports whether the map is a hash table instead of an array.
+    #[must_use]
+    pub const fn is_hash(self) -> bool {
+        matches!(self, Self::Learned)
     }
 
     /// Reports whether each CPU has separate values.
@@ -211,7 +240,7 @@ pub struct RootsRecord {
 }
 
 impl RootsRecord {
-    /// Returns the record in the format of the map.
+    /// Returns the record in the format of the map, for index 0.
     ///
     /// ```
     /// use tortie_ebpf::Cell;
@@ -224,14 +253,21 @@ impl RootsRecord {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; roots::SIZE] {
-        self.bytes_with(0)
+        self.to_bytes_at(0, true)
     }
 
-    /// Returns the record for a state in which no endpoint has untracked policy; known connections
-    /// then need fewer reads.
+    /// Returns the record for a state in which no endpoint has untracked policy, for index 0.
     #[must_use]
     pub fn to_bytes_without_untracked(&self) -> [u8; roots::SIZE] {
-        self.bytes_with(roots::NO_UNTRACKED.unsigned_abs())
+        self.to_bytes_at(0, false)
+    }
+
+    /// Returns the record for an index below [`ROOTS`]. Unless an endpoint has untracked policy,
+    /// known connections need fewer reads.
+    #[must_use]
+    pub fn to_bytes_at(&self, slot: u32, has_untracked: bool) -> [u8; roots::SIZE] {
+        let flags = if has_untracked { 0 } else { roots::NO_UNTRACKED.unsigned_abs() };
+        self.bytes_with(flags | slot << roots::SLOT_SHIFT)
     }
 
     fn bytes_with(&self, flags: u32) -> [u8; roots::SIZE] {
@@ -251,9 +287,9 @@ impl RootsRecord {
         Self { interfaces, near_interfaces: blocks.cell_at(interfaces, &[0, 0]), ..self }
     }
 
-    /// Reads a record of the map, and whether an endpoint that it leads to has untracked policy;
-    /// `None` for an invalid record.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
+    /// Reads a record of the map at an index, and whether an endpoint that it leads to has
+    /// untracked policy; `None` for an invalid record.
+    pub(crate) fn from_bytes(bytes: &[u8], slot: u32) -> Option<(Self, bool)> {
         let [interfaces, v4, v6, all_interfaces, flags, near_interfaces, exact_buckets, _, networks] = parts(bytes);
         let record = Self {
             interfaces: Cell::from_bits(interfaces),
@@ -266,7 +302,7 @@ impl RootsRecord {
             logs: flags & roots::LOG.unsigned_abs() != 0,
         };
         let has_untracked = flags & roots::NO_UNTRACKED.unsigned_abs() == 0;
-        let written = if has_untracked { record.to_bytes() } else { record.to_bytes_without_untracked() };
+        let written = record.to_bytes_at(slot, has_untracked);
         let has_buckets = exact_buckets == 0 || exact_buckets.is_power_of_two();
         (has_buckets && written == bytes).then_some((record, has_untracked))
     }
@@ -298,6 +334,9 @@ pub struct EndpointRecord {
     pub groups: [u32; 8],
     /// Tries from IPv4 and IPv6 addresses to 1 for addresses that a workload may send from.
     pub sources: [Cell; 2],
+    /// [`LearnedKey::endpoint`] of addresses that the endpoint learns, if its normal egress policy
+    /// has rules by domain name; else 0.
+    pub domains: u32,
 }
 
 impl EndpointRecord {
@@ -317,20 +356,20 @@ impl EndpointRecord {
     /// ```
     #[must_use]
     pub fn to_bytes(&self) -> [u8; endpoint::SIZE] {
-        let Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources } = *self;
+        let Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources, domains } = *self;
         // A trie without any address becomes zeros, which lead to block 0 and so to no address.
         // Then the record of no endpoint is all zeros.
         let [v4, v6] = sources.map(|source| if source == Cell::default() { 0 } else { source.bits() });
-        numbers([kind as u32, evaluated, a, b, c, d, e, f, g, h, v4, v6])
+        numbers([kind as u32, evaluated, a, b, c, d, e, f, g, h, v4, v6, domains])
     }
 
     /// Reads a record of the map; `None` for an invalid one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let [kind, evaluated, a, b, c, d, e, f, g, h, v4, v6] = parts(bytes);
+        let [kind, evaluated, a, b, c, d, e, f, g, h, v4, v6, domains] = parts(bytes);
         let kinds = [EndpointKind::None, EndpointKind::Workload, EndpointKind::Host];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind)?;
         let sources = [v4, v6].map(|bits| if bits == 0 { Cell::default() } else { Cell::from_bits(bits) });
-        let record = Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources };
+        let record = Self { kind, evaluated, groups: [a, b, c, d, e, f, g, h], sources, domains };
         (record.to_bytes() == bytes).then_some(record)
     }
 }
@@ -534,16 +573,17 @@ mod tests {
         assert_eq!(number(&bytes, roots::NETWORKS), value(6));
         assert_eq!(number(&bytes, roots::ALL_INTERFACES), 4);
         assert_eq!(number(&bytes, roots::FLAGS), roots::IN_FORCE.unsigned_abs());
-        let flags = number(&record.to_bytes_without_untracked(), roots::FLAGS);
-        assert_eq!(flags, (roots::IN_FORCE | roots::NO_UNTRACKED).unsigned_abs());
-        assert_eq!(record.to_bytes_without_untracked()[..16], bytes[..16]);
+        let without = record.to_bytes_at(3, false);
+        assert_eq!(number(&without, roots::FLAGS), (roots::IN_FORCE | roots::NO_UNTRACKED | 0x300).unsigned_abs());
+        assert_eq!(without[..16], bytes[..16]);
         assert_eq!(RootsRecord { is_in_force: false, ..record }.to_bytes()[16..20], [0; 4]);
         let logging = RootsRecord { logs: true, ..record };
         assert_eq!(number(&logging.to_bytes(), roots::FLAGS), (roots::IN_FORCE | roots::LOG).unsigned_abs());
-        assert_eq!(RootsRecord::from_bytes(&logging.to_bytes()), Some((logging, true)));
-        assert_eq!(RootsRecord::from_bytes(&bytes), Some((record, true)));
-        assert_eq!(RootsRecord::from_bytes(&record.to_bytes_without_untracked()), Some((record, false)));
-        assert_eq!((RootsRecord::from_bytes(&[0xee; 64]), RootsRecord::from_bytes(&bytes[1..])), (None, None));
+        assert_eq!(RootsRecord::from_bytes(&logging.to_bytes(), 0), Some((logging, true)));
+        assert_eq!(RootsRecord::from_bytes(&bytes, 0), Some((record, true)));
+        assert_eq!(RootsRecord::from_bytes(&without, 3), Some((record, false)));
+        assert_eq!(RootsRecord::from_bytes(&without, 1), None, "written for another index");
+        assert_eq!((RootsRecord::from_bytes(&[0xee; 64], 0), RootsRecord::from_bytes(&bytes[1..], 0)), (None, None));
     }
 
     #[test]
@@ -553,6 +593,7 @@ mod tests {
             evaluated: 0b11,
             groups: [10, 11, 12, 13, 14, 15, 16, 17],
             sources: [Cell::value(20), Cell::value(21)],
+            domains: 30,
         };
         let bytes = record.to_bytes();
         assert_eq!(number(&bytes, endpoint::KIND), EndpointKind::Workload as u32);
@@ -564,7 +605,7 @@ mod tests {
             endpoint::SOURCES.map(|offset| number(&bytes, offset)),
             [20, 21].map(|value| Cell::value(value).bits())
         );
-        assert_eq!(bytes[48..], [0; 16]);
+        assert_eq!((number(&bytes, endpoint::DOMAINS), &bytes[52..]), (30, &[0; 12][..]));
         assert_eq!(EndpointRecord::from_bytes(&bytes), Some(record));
         assert_eq!((EndpointRecord::from_bytes(&[0xee; 64]), EndpointRecord::from_bytes(&[])), (None, None));
     }
@@ -574,7 +615,7 @@ mod tests {
         let ids: std::collections::BTreeSet<MapId> = MapKind::ALL.map(MapKind::id).into();
         assert_eq!(ids.len(), MapKind::ALL.len());
         let sizes = MapKind::ALL.map(MapKind::value_size);
-        assert_eq!(sizes, [64, 1024, 64, 64, 16, 16, 0, 8, 64, 8]);
+        assert_eq!(sizes, [64, 64, 1024, 64, 64, 16, 16, 0, 8, 64, 8]);
         assert!(sizes.iter().all(|size| size % 8 == 0), "per-CPU values are rounded up to 8");
         assert_eq!(GroupRoots::CLOSED.to_bytes()[28..32], Cell::value(0).bits().to_ne_bytes());
     }

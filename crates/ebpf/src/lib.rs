@@ -28,13 +28,13 @@ pub use assembler::{AssembleError, Assembler, Program};
 pub use blocks::{Assignment, Blocks, CELLS, Cell};
 pub use btf::{Btf, BtfError};
 pub use check::Flaw;
-pub use decide::{ExactPlace, Question};
+pub use decide::{ExactPlace, LearnedPlace, Question};
 pub use group_roots::{GroupRoots, Shortcuts};
 pub use instruction::{Base, Helper, KernelFunction, Label, MapId, Operand, Operation, Register, Size, Test, Width};
 pub use log::LogRecord;
 pub use node::{
-    AdoptError, Description, EndpointName, Flush, Interface, Located, MapSizes, Node, NodeSettings, Numbered, Problem,
-    Write,
+    AdoptError, Description, EndpointName, Flush, Interface, LearnedMember, LearnedWrite, Learner, Located, MapSizes,
+    Node, NodeSettings, Numbered, OwnerNumber, Problem, Write,
 };
 pub use tables::{Closed, DecisionId, Limits, Tables, Transport};
 pub use tortie_classes as classes;

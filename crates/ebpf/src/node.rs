@@ -4,6 +4,7 @@ mod adopt;
 mod description;
 mod endpoints;
 mod exact;
+mod learned;
 mod slots;
 mod write;
 
@@ -19,15 +20,19 @@ use tortie_model::{Cidr, Direction, Family, WorkloadEndpoint, WorkloadEndpointId
 
 use crate::blocks::{Assignment, Blocks, Cell};
 use crate::group_roots::GroupRoots;
-use crate::layout::{EndpointKind, EndpointRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord};
+use crate::layout::{
+    EndpointKind, EndpointRecord, HOST_LEARNER, LearnedKey, LearnedRecord, MAX_BLOCKS, MapKind, ROOTS, RootsRecord,
+};
 use crate::tables::{AddressKey, Closed, DecisionId, Limits, Tables};
 use endpoints::{Endpoints, InterfaceEndpoints, UNTRACKED};
 use exact::Exact;
+use learned::Learned;
 use slots::Slots;
 
 pub use adopt::AdoptError;
 pub use description::{Description, Located, Numbered};
 pub use endpoints::{EndpointName, Interface};
+pub use learned::{LearnedMember, LearnedWrite, Learner, OwnerNumber};
 pub use write::{Flush, MapSizes, Write};
 
 /// Configuration of a node.
@@ -49,6 +54,9 @@ pub struct NodeSettings {
     /// Memory limits of verdict tables. A group that exceeds them denies everything; the others are
     /// not affected.
     pub budget: Budget,
+    /// Number of the holder of an interface, as [`Learner::Workload`] has it; by default the index
+    /// of the interface.
+    pub owner: OwnerNumber,
 }
 
 impl Default for NodeSettings {
@@ -60,6 +68,7 @@ impl Default for NodeSettings {
             workload_prefixes: vec!["cali".into()],
             max_blocks: MAX_BLOCKS / 4,
             budget: Budget::default(),
+            owner: |_, _, index| index.into(),
         }
     }
 }
@@ -73,6 +82,7 @@ impl NodeSettings {
     /// Returns empty classes with these limits.
     fn classes(&self) -> Classes {
         let mut classes = Classes::new(self.evaluate.clone());
+        classes.set_learns();
         classes.set_budget(self.budget);
         classes.set_address_blocks((MAX_BLOCKS / 2 - self.policy_blocks()) as usize);
         classes
@@ -138,6 +148,10 @@ pub struct Node {
     /// Values of roots that packets may still use.
     retired_roots: Vec<u32>,
     logs: bool,
+    learned: Learned,
+    owner: OwnerNumber,
+    /// Endpoints at interfaces as of the last flush, by index.
+    in_place: BTreeMap<u32, EndpointName>,
 }
 
 impl Node {
@@ -161,6 +175,9 @@ impl Node {
             current: 0,
             retired_roots: Vec::new(),
             logs: false,
+            learned: Learned::default(),
+            owner: settings.owner,
+            in_place: BTreeMap::new(),
         }
     }
 
@@ -205,20 +222,94 @@ impl Node {
         let entries = match slot {
             _ if !self.has_changes || !self.is_in_sync => Vec::new(),
             Some(slot) => self.follow(slot),
-            None => return Flush::new(self, Vec::new(), true),
+            None => return Flush::new(self, Vec::new(), Vec::new(), true),
         };
-        Flush::new(self, entries, false)
+        let learned = if self.is_in_force() { self.learned.take_dirty() } else { Vec::new() };
+        Flush::new(self, entries, learned, false)
+    }
+
+    fn is_in_force(&self) -> bool {
+        self.roots.iter().any(|(roots, _)| roots.is_in_force)
+    }
+
+    /// Adds members (`true`) or removes them. They take effect with the next flush, which only
+    /// writes their entries if other addresses are of the same kind already.
+    pub fn learn(&mut self, changes: &[(LearnedMember, bool)]) {
+        for (member, is_present) in changes {
+            let is_quiet = self.is_in_force() && !self.has_changes && self.retired_roots.is_empty();
+            if *is_present
+                && !self.learned.has_place(&member.learner)
+                && let Some(number) = self.place_of(member.learner)
+            {
+                self.learned.add_place(member.learner, number);
+            }
+            let Some(key) = self.learned.change(member, *is_present, &mut self.classes) else { continue };
+            let (classes, tables) = (&self.classes, &self.tables);
+            let class_of = |id| tables.class_value(classes.learned_class(id)?, Family::of(key.address));
+            self.has_changes |= !(is_quiet && self.learned.settle_at_once(&key, class_of));
+        }
+    }
+
+    /// Returns all learned addresses, those of endpoints that are not in place included, in order.
+    pub fn learned(&self) -> impl Iterator<Item = LearnedMember> + '_ {
+        self.learned.members()
+    }
+
+    /// Notes that the kernel has no room for an entry, which is closed until it is added again.
+    pub fn note_refused(&mut self, key: LearnedKey) {
+        self.learned.note_refused(key);
+    }
+
+    /// Reports whether the kernel has no room for an address.
+    #[must_use]
+    pub fn is_refused(&self, member: &LearnedMember) -> bool {
+        self.learned.is_refused(member)
+    }
+
+    /// Returns the number of entries for which the kernel has no room.
+    #[must_use]
+    pub fn refused(&self) -> usize {
+        self.learned.refused()
+    }
+
+    /// Returns all entries of [`MapKind::Learned`] as of the last flush.
+    pub fn all_learned(&self) -> impl Iterator<Item = (LearnedKey, LearnedRecord)> + '_ {
+        self.learned.all()
+    }
+
+    /// Returns the number of a workload that is in place since the last flush.
+    fn place_of(&self, learner: Learner) -> Option<u32> {
+        let Learner::Workload { interface, owner } = learner else { return None };
+        let of_interface = |index: &&u32| self.endpoints.interface_name(**index) == Some(interface);
+        let index = *self.in_place.keys().find(of_interface)?;
+        let id = self.in_place.get(&index).and_then(EndpointName::workload)?;
+        let workload = self.endpoints.workload(id)?;
+        ((self.owner)(id, &workload.endpoint, index) == owner).then_some(index)
+    }
+
+    /// Returns the learners in place that may have learned addresses, with their numbers.
+    fn places(&self, at: &BTreeMap<u32, EndpointName>) -> BTreeMap<Learner, u32> {
+        let workloads = at.iter().filter_map(|(index, name)| {
+            let interface = self.endpoints.interface_name(*index)?;
+            let id = name.workload().filter(|_| self.learned.concerns(interface))?;
+            let owner = (self.owner)(id, &self.endpoints.workload(id)?.endpoint, *index);
+            Some((Learner::Workload { interface, owner }, *index))
+        });
+        workloads.chain([(Learner::Host, HOST_LEARNER)]).collect()
     }
 
     /// Updates everything, with an unused value of roots. Returns the entries to write, in order.
     #[expect(clippy::expect_used, reason = "slots are below the number of roots")]
     fn follow(&mut self, slot: u32) -> Vec<(MapKind, u32)> {
         self.has_changes = false;
-        let is_first = !self.roots.iter().any(|(roots, _)| roots.is_in_force);
+        let is_first = !self.is_in_force();
+        let interface_endpoints = self.endpoints.interface_endpoints();
+        let places = self.places(&interface_endpoints.at);
+        self.learned.set_places(places, &mut self.classes);
         let compiled = self.classes.flush();
         self.endpoints.find_groups(&compiled);
-        let interface_endpoints = self.endpoints.interface_endpoints();
         claim_sources(&mut self.tables, &mut self.sources, (&self.endpoints, &interface_endpoints), &compiled);
+        self.tables.adopt_learned(self.learned.hints(self.current));
         for group in self.tables.update(&compiled) {
             match self.tables.group(group) {
                 Some(roots) if roots != GroupRoots::CLOSED => {
@@ -246,6 +337,20 @@ impl Node {
         let record = record.with_interfaces(self.interfaces, self.tables.all_blocks());
         let roots = (record, self.records.values().any(|record| record.evaluated & UNTRACKED != 0));
 
+        let mut entries = self.take_written(exact, is_first);
+        if self.roots.get(self.current as usize) != Some(&roots) {
+            *self.roots.get_mut(slot as usize).expect("a slot is a place in the array") = roots;
+            self.retired_roots.push(self.current);
+            self.current = slot;
+            entries.extend([(MapKind::Roots, slot), (MapKind::Current, 0)]);
+        }
+        self.settle_learned();
+        self.in_place = interface_endpoints.at;
+        entries
+    }
+
+    /// Returns the entries to write before the roots, in order.
+    fn take_written(&mut self, exact: Vec<u32>, is_first: bool) -> Vec<(MapKind, u32)> {
         self.tables.release_adopted();
         let mut entries: Vec<(MapKind, u32)> = Vec::new();
         let mut add = |map, numbers: Vec<u32>| entries.extend(numbers.into_iter().map(|number| (map, number)));
@@ -262,14 +367,15 @@ impl Node {
         add(MapKind::Counters, reused.into_iter().map(DecisionId::number).collect());
         let named = self.tables.take_named_decisions();
         add(MapKind::Decisions, named.into_iter().map(DecisionId::number).collect());
-        if self.roots.get(self.current as usize) != Some(&roots) {
-            *self.roots.get_mut(slot as usize).expect("a slot is a place in the array") = roots;
-            self.retired_roots.push(self.current);
-            self.current = slot;
-            add(MapKind::Roots, vec![slot]);
-            add(MapKind::Current, vec![0]);
-        }
         entries
+    }
+
+    /// Gives learned addresses the classes that belong to the current roots.
+    fn settle_learned(&mut self) {
+        let (classes, tables) = (&self.classes, &self.tables);
+        self.learned.settle(&self.retired_roots, |id, address| {
+            tables.class_value(classes.learned_class(id)?, Family::of(address))
+        });
     }
 
     /// Assigns a record to each endpoint at an interface, and the record's number to each of these
@@ -278,11 +384,11 @@ impl Node {
     fn update_records(&mut self, interface_endpoints: &InterfaceEndpoints) -> u32 {
         let mut at = BTreeMap::new();
         for (index, name) in &interface_endpoints.at {
-            let record = self.record(name, false);
+            let record = self.record(name, Some(*index));
             at.insert(*index, self.records.number_of(record));
         }
         let all = interface_endpoints.at_all.as_ref().map(|name| {
-            let record = self.record(&EndpointName::Host(name.clone()), true);
+            let record = self.record(&EndpointName::Host(name.clone()), None);
             self.records.number_of(record)
         });
         let idle = self.records_of_idle_groups(at.values().copied().chain(all));
@@ -319,8 +425,11 @@ impl Node {
             .collect()
     }
 
+    /// Returns the record of an endpoint at the interface with this index; `None` for all
+    /// interfaces.
     #[expect(clippy::expect_used, reason = "places are those of the same endpoints")]
-    fn record(&self, name: &EndpointName, is_at_all: bool) -> EndpointRecord {
+    fn record(&self, name: &EndpointName, interface: Option<u32>) -> EndpointRecord {
+        let learns = |group: Option<GroupId>| group.is_some_and(|group| self.tables.learns(group));
         let number = |group: &Option<GroupId>| {
             group.as_ref().and_then(|group| self.group_numbers.get(group)).copied().unwrap_or(0)
         };
@@ -329,18 +438,22 @@ impl Node {
                 let workload = self.endpoints.workload(id).expect("a workload in place is known");
                 let [ingress, egress] = workload.groups.each_ref().map(number);
                 let sources = self.sources.get(id).and_then(|sources| sources.trees);
+                let [_, normal_egress] = workload.groups;
                 EndpointRecord {
                     kind: EndpointKind::Workload,
                     evaluated: 0b11,
                     groups: [ingress, egress, 0, 0, 0, 0, 0, 0],
                     sources: sources.unwrap_or([Cell::value(0); 2]),
+                    domains: interface.filter(|_| learns(normal_egress)).unwrap_or(0),
                 }
             }
             EndpointName::Host(name) => {
                 let host = self.endpoints.host(name).expect("a host endpoint in place is known");
-                let evaluated = if is_at_all { host.evaluated & !UNTRACKED } else { host.evaluated };
+                let evaluated = if interface.is_none() { host.evaluated & !UNTRACKED } else { host.evaluated };
                 let groups = host.groups.each_ref().map(number);
-                EndpointRecord { kind: EndpointKind::Host, evaluated, groups, sources: [Cell::value(0); 2] }
+                let [_, normal_egress, ..] = host.groups;
+                let domains = if learns(normal_egress) { HOST_LEARNER } else { 0 };
+                EndpointRecord { kind: EndpointKind::Host, evaluated, groups, sources: [Cell::value(0); 2], domains }
             }
         }
     }
@@ -382,7 +495,7 @@ impl Node {
     /// Returns the content of the maps as of the last flush, in the order in which new maps must be
     /// written; all other values are zeros.
     pub fn all(&self) -> impl Iterator<Item = Write> + '_ {
-        let has_any = self.roots.iter().any(|(roots, _)| roots.is_in_force);
+        let has_any = self.is_in_force();
         let once = |entries: [(MapKind, u32); 1]| entries.into_iter().filter(move |_| has_any);
         let numbers = |map: MapKind, numbers: Vec<u32>| numbers.into_iter().map(move |number| (map, number));
         let entries = numbers(MapKind::Exact, (0..self.exact.buckets()).collect())
@@ -407,15 +520,16 @@ impl Node {
             MapKind::Groups if index == 0 => GroupRoots::CLOSED.to_bytes().to_vec(),
             MapKind::Groups => self.groups.get(index).expect("a written group is in use").to_bytes().to_vec(),
             MapKind::Endpoints => self.records.get(index).expect("a written record is in use").to_bytes().to_vec(),
-            MapKind::Counters | MapKind::Log | MapKind::Lost => vec![0; map.value_size()],
+            MapKind::Counters | MapKind::Log | MapKind::Lost | MapKind::Learned => vec![0; map.value_size()],
             MapKind::Decisions => {
                 let identity = self.tables.identity(DecisionId::from_number(index));
                 identity.expect("a written decision is in use").to_vec()
             }
-            MapKind::Roots => match self.roots.get(index as usize).expect("a slot is a place in the array") {
-                (roots, false) => roots.to_bytes_without_untracked().to_vec(),
-                (roots, true) => roots.to_bytes().to_vec(),
-            },
+            MapKind::Roots => {
+                let roots = self.roots.get(index as usize);
+                let (roots, has_untracked) = roots.expect("a slot is a place in the array");
+                roots.to_bytes_at(index, *has_untracked).to_vec()
+            }
             MapKind::Current => u64::from(self.current).to_ne_bytes().to_vec(),
         };
         Write { map, index, value }
@@ -493,6 +607,7 @@ impl Node {
             && self.group_numbers.is_empty()
             && self.groups.in_use().next().is_none()
             && self.records.in_use().next().is_none()
+            && self.learned.is_empty()
     }
 }
 

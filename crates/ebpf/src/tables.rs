@@ -14,7 +14,7 @@ mod shares;
 use std::collections::BTreeMap;
 
 use tortie_classes::evaluate::{DecidedBy, Missing, Packet, Payload, Verdict};
-use tortie_classes::{Compiled, GroupId, Lines};
+use tortie_classes::{ClassId, Compiled, GroupId, LearnedId, Lines};
 use tortie_model::{Cidr, Direction, Family};
 
 use crate::blocks::{Assignment, Blocks, CELLS, Cell};
@@ -136,6 +136,8 @@ pub struct Tables {
     address_count: usize,
     /// Adopted address tries, until the first update.
     adopted: Option<[Cell; 2]>,
+    /// Adopted class numbers of learned addresses, until the first update.
+    adopted_learned: Vec<(LearnedId, u32)>,
     groups: BTreeMap<GroupId, Result<Group, Closed>>,
     /// Charges of groups that are open or wait for blocks.
     claims: BTreeMap<GroupId, Claim>,
@@ -186,6 +188,7 @@ impl Tables {
             class_numbers: ClassNumbers::new(limits.classes),
             address_count: 0,
             adopted: None,
+            adopted_learned: Vec::new(),
             groups: BTreeMap::new(),
             claims: BTreeMap::new(),
             shares: Shares::new(limits.blocks.into()),
@@ -207,7 +210,10 @@ impl Tables {
         self.flush_number = compiled.flush_number();
         let hints = match self.adopted {
             Some([v4, v6]) => {
-                hints(compiled, |family, key| self.blocks.get(if family == Family::V4 { v4 } else { v6 }, key))
+                let learned = std::mem::take(&mut self.adopted_learned);
+                let learned = learned.into_iter().filter_map(|(id, value)| Some((compiled.learned_class(id)?, value)));
+                let number_at = |family, key: &[u8]| self.blocks.get(if family == Family::V4 { v4 } else { v6 }, key);
+                hints(compiled, learned, number_at)
             }
             None => BTreeMap::new(),
         };
@@ -342,6 +348,22 @@ impl Tables {
         self.blocks.adopt(blocks);
         self.decisions.adopt(&decisions, decision_extent);
         self.adopted = Some(addresses);
+    }
+
+    /// Takes the adopted class numbers of learned addresses.
+    pub(crate) fn adopt_learned(&mut self, numbers: Vec<(LearnedId, u32)>) {
+        self.adopted_learned = numbers;
+    }
+
+    /// Returns the number of a class as of the last update, as it is in tries; `None` if it has no
+    /// number of its own.
+    pub(crate) fn class_value(&self, class: ClassId, family: Family) -> Option<u32> {
+        self.class_numbers.own_value(class, family)
+    }
+
+    /// Reports whether a group is open and has rules by domain name.
+    pub(crate) fn learns(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.as_ref().is_ok_and(|group| group.learns))
     }
 
     /// Releases adopted objects that are not in use. Returns whether any were adopted.

@@ -6,6 +6,8 @@
 mod addresses;
 #[path = "hooks/headers.rs"]
 mod headers;
+#[path = "hooks/learned.rs"]
+mod learned;
 #[path = "hooks/log.rs"]
 mod log;
 #[path = "hooks/records.rs"]
@@ -15,11 +17,12 @@ mod sources;
 
 use std::cell::RefCell;
 
-use tortie_bpf::{ArrayMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
+use tortie_bpf::{ArrayMap, HashMap, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, FailsafePort, Settings};
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
 use tortie_ebpf::layout::{
-    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, LOG_BYTES, MapKind, ROOTS, RootsRecord, VERDICT_BITS,
+    ALLOW, CounterRecord, DENY, EndpointKind, EndpointRecord, LOG_BYTES, LearnedKey, MapKind, ROOTS, RootsRecord,
+    VERDICT_BITS,
 };
 use tortie_ebpf::{Assignment, Blocks, Btf, Cell, GroupRoots, MapSizes, Shortcuts};
 use tortie_model::{Family, Protocol};
@@ -118,12 +121,13 @@ const SIZES: MapSizes = MapSizes { blocks: VALUES, groups: VALUES, endpoints: VA
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
+    learned: HashMap,
     log: RefCell<RingBuffer>,
 }
 
 impl Maps {
     fn new() -> Self {
-        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring());
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring() && !kind.is_hash());
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
         let create = |kind: MapKind| {
             let values = match kind {
@@ -137,7 +141,9 @@ impl Maps {
         let arrays = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 64).unwrap();
         let log = RefCell::new(RingBuffer::create("log", LOG_BYTES).unwrap());
-        Self { arrays, counters, log }
+        let key = u32::try_from(LearnedKey::SIZE).unwrap();
+        let learned = HashMap::create("learned", key, size(MapKind::Learned), VALUES).unwrap();
+        Self { arrays, counters, learned, log }
     }
 
     fn load(&self, hook: Hook, family: Family, kernel: &KernelLayout, settings: &HookSettings) -> Program {
@@ -147,6 +153,7 @@ impl Maps {
             match found {
                 Some((_, array)) => array.descriptor(),
                 None if map == MapKind::Log.id() => self.log.borrow().descriptor(),
+                None if map == MapKind::Learned.id() => self.learned.descriptor(),
                 None => self.counters.descriptor(),
             }
         });

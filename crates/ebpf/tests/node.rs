@@ -360,7 +360,7 @@ fn roots_report_untracked_policy_of_existing_endpoints() {
     let flags = |written: &mut WrittenNode| {
         written.flush();
         let current = written.number(MapKind::Current, 0, 0);
-        written.number(MapKind::Roots, current, roots::FLAGS)
+        written.number(MapKind::Roots, current, roots::FLAGS) & 0xff
     };
     let [in_force, no_untracked] = [roots::IN_FORCE, roots::NO_UNTRACKED].map(i32::cast_unsigned);
     written.node.on_interface(interface("eth0", 1));

@@ -24,6 +24,8 @@ mod histories;
 mod kernel;
 #[path = "policy_semantics/layouts.rs"]
 mod layouts;
+#[path = "policy_semantics/learned.rs"]
+mod learned;
 #[path = "policy_semantics/maps.rs"]
 mod maps;
 #[path = "policy_semantics/nodes.rs"]

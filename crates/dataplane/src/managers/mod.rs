@@ -28,7 +28,7 @@ use tortie_rules::{PolicyBackend, Renderer, WorkloadDispatch};
 
 use crate::config::DataplaneConfig;
 use crate::output::Output;
-use domains::Domains;
+use domains::{DomainSetKind, Domains};
 use dscp::Dscp;
 use endpoint_marks::EndpointMarkManager;
 use floating::FloatingAddresses;
@@ -95,8 +95,12 @@ impl Managers {
             floating: FloatingAddresses::new(config.floating_ips || rules.openstack.is_some()),
             dscp: Dscp::default(),
             domains: Domains::new(
-                config.domains.clone().filter(|_| is_by_chains && rules.workloads == WorkloadDispatch::Name),
-                config.nftables.is_none(),
+                config.domains.clone().filter(|_| rules.workloads == WorkloadDispatch::Name),
+                match config.nftables {
+                    _ if !is_by_chains => DomainSetKind::Programs,
+                    Some(_) => DomainSetKind::Nftables,
+                    None => DomainSetKind::IpSets,
+                },
             ),
             flow_offload: offloading.map(|nftables| FlowOffload::new(nftables.flow_interfaces.clone())),
             pools: Pools::default(),

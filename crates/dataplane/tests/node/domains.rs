@@ -15,7 +15,7 @@ use tortie_model::desired::{
 };
 use tortie_model::{Family, NamespacedName, PolicyKind, Rule, RuleAction, Service, ServicePort};
 use tortie_netfilter::PacketRate;
-use tortie_rules::PacketFilter;
+use tortie_rules::{PacketFilter, PolicyBackend};
 
 use crate::common::{
     apply_until_in_sync, config, host, host_endpoint, kernel, pod, policy_id, profile, set, texts, up, workload,
@@ -391,6 +391,38 @@ fn the_host_learns_for_itself() {
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("eth0".into()));
     applied(&mut dataplane, &mut kernel);
     assert!(!kernel.state().contains("dns-"), "{}", kernel.state());
+}
+
+#[test]
+fn answers_are_queued_beside_programs_that_match_learned_addresses() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut config = with_domains(Backend::Nft);
+    config.rules.policy_backend = PolicyBackend::Programs;
+    let mut dataplane = started(config, world());
+    dataplane.set_policy_in_force(true, vec![]);
+    applied(&mut dataplane, &mut kernel);
+    let postrouting = rules(&kernel, Table::Mangle, "cali-POSTROUTING");
+    assert!(postrouting.starts_with("-m set --match-set cali40dns-clients dst -j cali-dns-limit"), "{postrouting}");
+    assert!(rules(&kernel, Table::Mangle, "cali-dns-queue").contains("--queue-num 101"));
+    assert_eq!(kernel.netfilter.sets.members("cali40dns-clients"), ["10.65.0.1"]);
+    assert!(!set_names(&kernel).iter().any(|name| name.contains("0d:")), "{:?}", set_names(&kernel));
+    assert!(!kernel.state().contains("cali-po-"), "{}", kernel.state());
+    let learner = kernel.learner.as_ref().unwrap();
+    assert_eq!(learner.scopes[&interface("cali1")].2, ["d:x".into()]);
+    assert_eq!(learner.sets["d:x"].len(), 2);
+
+    // The host learns as well.
+    dataplane.on_update(host("eth0", host_endpoint(Some("eth0"), &[]), &["names"]));
+    applied(&mut dataplane, &mut kernel);
+    assert_eq!(rules(&kernel, Table::Mangle, "INPUT"), "-j cali-dns-limit");
+    assert!(kernel.learner.as_ref().unwrap().scopes.contains_key(&Scope::Host));
+    dataplane.on_update(DesiredUpdate::HostEndpointRemove("eth0".into()));
+    dataplane.on_update(DesiredUpdate::PolicyRemove(policy_id("names")));
+    dataplane.on_update(DesiredUpdate::IpSetRemove("d:x".into()));
+    dataplane.on_update(workload("one", pod("cali1", 1), &[]));
+    applied(&mut dataplane, &mut kernel);
+    assert!(!kernel.state().contains("dns-"), "{}", kernel.state());
+    assert!(kernel.learner.unwrap().scopes.is_empty());
 }
 
 #[test]

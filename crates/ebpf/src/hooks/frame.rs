@@ -3,9 +3,9 @@
 use tortie_model::{Direction, Family};
 
 use super::kernel::TUPLE;
-use crate::decide::{ExactPlace, Question};
+use crate::decide::{ExactPlace, LearnedPlace, Question};
 use crate::instruction::{Base, Register};
-use crate::layout::MapKind;
+use crate::layout::{LearnedKey, MapKind};
 use crate::log::{LogRecord, LoggedOffsets};
 use crate::node::MapSizes;
 use crate::walk::BlocksPlace;
@@ -93,7 +93,15 @@ impl PacketView {
     }
 
     /// Returns the inputs of its decision.
-    pub(super) const fn question(self, family: Family, direction: Direction, sizes: &MapSizes) -> Question {
+    /// `learner` is the stack offset of the endpoint's record, for policy that
+    /// may have rules by domain name.
+    pub(super) const fn question(
+        self,
+        family: Family,
+        direction: Direction,
+        sizes: &MapSizes,
+        learner: Option<i16>,
+    ) -> Question {
         let FieldOffsets { source, destination, protocol, source_port, detail, has_detail, has_source_port, .. } =
             self.offsets(family);
         let (own, peer) = match direction {
@@ -112,6 +120,15 @@ impl PacketView {
                 shift: at(EXACT_SHIFT),
                 networks: at(NETWORKS),
             }),
+            learned: match learner {
+                None => None,
+                Some(record) => Some(LearnedPlace {
+                    map: MapKind::Learned.id(),
+                    record: at(record),
+                    flags: at(FLAGS),
+                    key: at(BUFFER),
+                }),
+            },
             group: 0,
             own: at(own),
             peer: at(peer),
@@ -198,12 +215,13 @@ pub(super) const PICKED: i16 = 200;
 pub(super) const KEY: i16 = 208;
 /// Address of a device.
 pub(super) const DEVICE: i16 = 216;
-/// Buffer for a header or a tuple.
+/// Buffer for a header or a tuple, or for the key of a learned address.
 pub(super) const BUFFER: i16 = 224;
 
 /// Flags of the roots.
 pub(super) const FLAGS: i16 = 268;
 
+const _: () = assert!(LearnedKey::SIZE <= TUPLE.unsigned_abs() as usize && BUFFER % 8 == 0);
 const _: () = assert!(BUFFER + TUPLE <= FLAGS && FLAGS + 4 == BYTES.cast_signed() && BYTES.is_multiple_of(8));
 const _: () = assert!(PacketView::PreNat.offsets(Family::V6).begin + PACKET <= Side::In.begin());
 const _: () = assert!(Side::In.host() + 8 == NETWORKS && NETWORKS + 4 == Side::In.kind());

@@ -44,6 +44,12 @@ impl GroupEvaluation {
         };
         Self { record: side.own(), group, direction, view: PacketView::Current }
     }
+
+    /// Reports whether the policy may have rules by domain name: normal egress policy.
+    fn may_learn(&self) -> bool {
+        const { assert!(host::NORMAL + 1 == EndpointRecord::WORKLOAD_EGRESS) };
+        self.group == EndpointRecord::WORKLOAD_EGRESS && self.direction == Direction::Egress
+    }
 }
 
 /// Whether a decision is counted and logged.
@@ -96,7 +102,8 @@ impl Code<'_> {
         );
         self.find(MapKind::Groups, self.sizes.groups, Register::R1, missing);
         self.asm.set(Register::R6, Register::R0);
-        let question = evaluation.view.question(self.family, evaluation.direction, self.sizes);
+        let learner = evaluation.may_learn().then_some(evaluation.record);
+        let question = evaluation.view.question(self.family, evaluation.direction, self.sizes, learner);
         self.asm.decide(&question, missing).jump(decided).place(missing).set(Register::R9, 0).place(decided);
         if counted == Counted::Yes {
             self.count();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocks::{CELLS, Cell};
 use crate::group_roots::GroupRoots;
-use crate::layout::{EndpointRecord, ExactRecord, MapKind, ROOTS, RootsRecord};
+use crate::layout::{EndpointRecord, ExactRecord, LearnedKey, LearnedRecord, MapKind, ROOTS, RootsRecord};
 use crate::node::Node;
 use crate::tables::{Adopted, DecisionId, DecisionIdentity};
 
@@ -83,6 +83,22 @@ fn block(bytes: &[u8]) -> Option<Box<[Cell; CELLS]>> {
 }
 
 impl Node {
+    /// Adopts the entries of [`MapKind::Learned`], keys with their values, that another process has
+    /// written. Call it before [`Node::adopt`]. Those of endpoints and sets that the first
+    /// [flush](Node::flush) knows are among [`Node::learned`] then; it removes the others.
+    ///
+    /// # Errors
+    /// [`AdoptError::Unknown`] for an entry that this program never writes. Then nothing is
+    /// adopted.
+    pub fn adopt_learned<E>(&mut self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<(), AdoptError<E>> {
+        let entry = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            let entry = LearnedKey::from_bytes(key).zip(LearnedRecord::from_bytes(value));
+            entry.ok_or(AdoptError::Unknown { map: MapKind::Learned, index: 0 })
+        };
+        self.learned.adopt(entries.iter().map(entry).collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
     /// Adopts maps that filter packets and that another process has written; it must not write them
     /// any more. Reads `decisions` values of [`MapKind::Decisions`]. The first [flush](Node::flush)
     /// then returns only differences.
@@ -102,7 +118,7 @@ impl Node {
         let mut reader = Reader { read, blocks: BTreeMap::new() };
         let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().ok()?).try_into().ok();
         let current: u32 = reader.value(MapKind::Current, 0, |bytes| number(bytes).filter(|slot| *slot < ROOTS))?;
-        let roots = |bytes: &[u8]| RootsRecord::from_bytes(bytes).filter(|(roots, _)| roots.is_in_force);
+        let roots = |bytes: &[u8]| RootsRecord::from_bytes(bytes, current).filter(|(roots, _)| roots.is_in_force);
         let (roots, has_untracked) = reader.value(MapKind::Roots, current, roots)?;
         reader.value(MapKind::Groups, 0, |bytes| (bytes == GroupRoots::CLOSED.to_bytes()).then_some(()))?;
         reader.value(MapKind::Endpoints, 0, |bytes| (bytes == EndpointRecord::default().to_bytes()).then_some(()))?;

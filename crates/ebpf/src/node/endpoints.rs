@@ -213,6 +213,11 @@ impl Endpoints {
         self.interfaces.get(&index).map(|interface| interface.name.as_str())
     }
 
+    /// Returns the name of an interface as a value.
+    pub(super) fn interface_name(&self, index: u32) -> Option<InterfaceName> {
+        self.interfaces.get(&index).map(|interface| interface.name)
+    }
+
     /// Returns the names of all endpoints.
     pub(super) fn names(&self) -> impl Iterator<Item = EndpointName> + '_ {
         let workloads = self.workloads.keys().cloned().map(EndpointName::Workload);

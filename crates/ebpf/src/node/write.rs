@@ -1,6 +1,7 @@
 //! Map writes.
 
-use crate::layout::{LOG_BYTES, MapKind, ROOTS};
+use crate::layout::{LEARNED_ENTRIES, LOG_BYTES, MapKind, ROOTS};
+use crate::node::learned::LearnedWrite;
 use crate::node::{Node, Problem};
 
 /// Write of a map value. One to [`MapKind::Counters`] sets the values of all CPUs.
@@ -21,12 +22,24 @@ pub struct Write {
 pub struct Flush<'a> {
     node: &'a Node,
     entries: Vec<(MapKind, u32)>,
+    learned: Vec<LearnedWrite>,
     needs_reclaim: bool,
 }
 
 impl<'a> Flush<'a> {
-    pub(super) fn new(node: &'a Node, entries: Vec<(MapKind, u32)>, needs_reclaim: bool) -> Self {
-        Self { node, entries, needs_reclaim }
+    pub(super) fn new(
+        node: &'a Node,
+        entries: Vec<(MapKind, u32)>,
+        learned: Vec<LearnedWrite>,
+        needs_reclaim: bool,
+    ) -> Self {
+        Self { node, entries, learned, needs_reclaim }
+    }
+
+    /// Returns the changes of [`MapKind::Learned`], which precede all [`Flush::writes`].
+    #[must_use]
+    pub fn learned(&self) -> &[LearnedWrite] {
+        &self.learned
     }
 
     /// Returns the writes in their required order. The last one, to [`MapKind::Current`], puts all
@@ -40,7 +53,7 @@ impl<'a> Flush<'a> {
     /// Reports whether there are no writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.learned.is_empty()
     }
 
     /// Reports whether [`Node::reclaim`] must be called before anything can change.
@@ -91,6 +104,7 @@ impl MapSizes {
             MapKind::Endpoints => self.endpoints,
             MapKind::Counters | MapKind::Decisions => self.counters,
             MapKind::Exact => self.exact,
+            MapKind::Learned => LEARNED_ENTRIES,
         };
         entries.max(1)
     }

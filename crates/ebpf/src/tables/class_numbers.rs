@@ -52,6 +52,12 @@ impl ClassNumbers {
         self.number(class).min(self.last) | family_bit(family)
     }
 
+    /// Returns the value in tries of a class that has a number of its own.
+    pub(super) fn own_value(&self, class: ClassId, family: Family) -> Option<u32> {
+        let number = *self.numbers.get(class.number() as usize)?;
+        (number < self.last).then_some(number | family_bit(family))
+    }
+
     /// Reports whether a class shares its number with others.
     pub(super) fn is_beyond(&self, class: ClassId) -> bool {
         self.number(class) >= self.last
@@ -65,18 +71,30 @@ impl ClassNumbers {
 }
 
 /// Returns, by class id, the number that most networks of the class have in adopted address tries.
-/// A class has none if more specific networks cover all its addresses.
-pub(super) fn hints(compiled: &Compiled<'_>, mut number_at: impl FnMut(Family, &[u8]) -> u32) -> BTreeMap<u32, u32> {
+/// A class has none if more specific networks cover all its addresses. `learned` are the classes of
+/// learned addresses, each with its value there.
+pub(super) fn hints(
+    compiled: &Compiled<'_>,
+    learned: impl Iterator<Item = (ClassId, u32)>,
+    mut number_at: impl FnMut(Family, &[u8]) -> u32,
+) -> BTreeMap<u32, u32> {
     let mut votes: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let mut vote = |family: Family, class: ClassId, value: u32| {
+        if value < 2 * CLASSES && value & CLASSES == family_bit(family) {
+            *votes.entry((class.number(), value & (CLASSES - 1))).or_default() += 1;
+        }
+    };
+    for (class, value) in learned {
+        if let Some(family) = compiled.family_of(class) {
+            vote(family, class, value);
+        }
+    }
     for all in everything() {
         let around = (all, compiled.class_of_network(all));
         let nets: Vec<(Cidr, ClassId)> = std::iter::once(around).chain(compiled.prefixes_within(all)).collect();
         for (first, class) in stretches(&nets) {
             let family = all.family();
-            let value = number_at(family, AddressKey::from_bits(family, first).bytes());
-            if value < 2 * CLASSES && value & CLASSES == family_bit(family) {
-                *votes.entry((class.number(), value & (CLASSES - 1))).or_default() += 1;
-            }
+            vote(family, class, number_at(family, AddressKey::from_bits(family, first).bytes()));
         }
     }
     let mut votes: Vec<((u32, u32), usize)> = votes.into_iter().collect();

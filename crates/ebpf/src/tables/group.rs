@@ -33,6 +33,8 @@ pub(super) struct Group {
     /// Blocks of the tries that do not depend on addresses.
     pub(super) fixed: u64,
     offsets: RowOffsets,
+    /// Whether a rule has learned destinations.
+    pub(super) learns: bool,
     /// Starts of the values of cells in a large table, of which an edit rebuilds only the blocks
     /// with other ones; empty for other tables, and beyond [`MOST_KEPT`].
     starts: Vec<(u32, u32)>,
@@ -215,7 +217,7 @@ impl Group {
         let roots = GroupRoots { own, peer, cells, is_large, ..roots_of_columns(table, blocks) };
         let of_columns = [roots.details, roots.protocols, roots.source_ports];
         let fixed = blocks.count(cells) as u64 + of_columns.map(|root| paths(blocks, root)).iter().sum::<u64>();
-        Ok(Self { roots: roots.with_shortcuts(blocks), decisions, fixed, offsets, starts })
+        Ok(Self { roots: roots.with_shortcuts(blocks), decisions, fixed, offsets, learns: table.learns(), starts })
     }
 
     /// Returns the maximum number of blocks of the tries, without sharing with other groups.

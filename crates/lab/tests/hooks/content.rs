@@ -209,7 +209,8 @@ impl Writer<'_> {
                 .collect();
             tree(tables.blocks(), &keys.iter().map(|key| (&key[..], 1)).collect::<Vec<_>>())
         });
-        let number = self.add(EndpointRecord { kind: EndpointKind::Workload, evaluated: 0b11, groups, sources });
+        let number =
+            self.add(EndpointRecord { kind: EndpointKind::Workload, evaluated: 0b11, groups, sources, domains: 0 });
         let interface = interface_name(place).unwrap();
         self.interfaces.push((index(self.lab, &interface).to_be_bytes(), number));
     }

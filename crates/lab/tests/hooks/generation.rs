@@ -1,8 +1,8 @@
 //! Maps, programs and links of a node.
 
-use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
+use tortie_bpf::{ArrayMap, HashMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
+use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, LearnedKey, MapKind, ROOTS};
 use tortie_ebpf::{Btf, DecisionId, MapSizes};
 use tortie_lab::pods::Lab;
 use tortie_model::Family;
@@ -40,7 +40,7 @@ impl Generation {
     /// Loads the programs without attaching them.
     pub(crate) fn load(settings: &HookSettings) -> Self {
         let size = |kind: MapKind| u32::try_from(kind.value_size()).unwrap();
-        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring());
+        let kinds = MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring() && !kind.is_hash());
         let create = |kind: MapKind| {
             let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
             let values = match kind {
@@ -53,6 +53,8 @@ impl Generation {
         let arrays: Vec<_> = kinds.map(|kind| (kind, create(kind))).collect();
         let counters = PerCpuArrayMap::create("counters", size(MapKind::Counters), 2048).unwrap();
         let log = RingBuffer::create("log", LOG_BYTES).unwrap();
+        let key = u32::try_from(LearnedKey::SIZE).unwrap();
+        let learned = HashMap::create("learned", key, size(MapKind::Learned), VALUES).unwrap();
         let kernel = kernel();
         let both = Hook::ALL.into_iter().flat_map(|hook| Family::ALL.map(|family| (hook, family)));
         let programs = both.map(|(hook, family)| {
@@ -60,6 +62,7 @@ impl Generation {
                 match arrays.iter().find(|(kind, _)| kind.id() == map) {
                     Some((_, array)) => array.descriptor(),
                     None if map == MapKind::Log.id() => log.descriptor(),
+                    None if map == MapKind::Learned.id() => learned.descriptor(),
                     None => counters.descriptor(),
                 }
             });

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use tortie_ebpf::LearnedWrite;
 use tortie_ebpf::hooks::Hook;
 use tortie_ebpf::layout::MapKind;
 use tortie_model::Family;
@@ -86,6 +87,18 @@ pub trait Edge: fmt::Debug + Send {
     /// # Errors
     /// The error of the kernel.
     fn write(&mut self, map: &Self::Map, index: u32, value: &[u8]) -> io::Result<()>;
+
+    /// Writes an entry of [`MapKind::Learned`].
+    ///
+    /// # Errors
+    /// The error of the kernel: [`io::ErrorKind::ArgumentListTooLong`] if the map is full.
+    fn write_learned(&mut self, map: &Self::Map, write: &LearnedWrite) -> io::Result<()>;
+
+    /// Returns all keys of [`MapKind::Learned`] with their values.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    fn read_learned(&mut self, map: &Self::Map) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>>;
 
     /// Opens the log of programs with these maps; `None` if it cannot be read.
     ///

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use tortie_ebpf::LearnedWrite;
 use tortie_ebpf::layout::MapKind;
 
 use super::edge::{AttachPoint, Edge, Pinned, PrioritySlot, generation_of};
@@ -14,6 +15,10 @@ use super::log::LogSource;
 #[derive(Debug, Default)]
 pub(super) struct FakeState {
     maps: BTreeMap<u32, BTreeMap<u32, Vec<u8>>>,
+    /// Entries of hash tables.
+    pub(super) learned: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// Number of entries for which a hash table has room; `None`: as many as it was made for.
+    pub(super) room: Option<usize>,
     sizes: BTreeMap<u32, (MapKind, u32)>,
     links: BTreeMap<u32, FakeLink>,
     pins: BTreeMap<String, BTreeMap<String, Pin>>,
@@ -231,6 +236,28 @@ impl Edge for FakeEdge {
             }
             Ok(held.maps[map].get(&index).cloned().unwrap_or_else(|| vec![0; kind.value_size()]))
         })
+    }
+
+    fn write_learned(&mut self, map: &u32, write: &LearnedWrite) -> io::Result<()> {
+        self.step(|held, _| {
+            let (kind, entries) = held.sizes[map];
+            assert_eq!(kind, MapKind::Learned);
+            let room = held.room.unwrap_or(entries as usize);
+            let entries = held.learned.entry(*map).or_default();
+            let key = write.key.to_bytes().to_vec();
+            match write.value {
+                Some(_) if entries.len() >= room && !entries.contains_key(&key) => {
+                    return Err(io::ErrorKind::ArgumentListTooLong.into());
+                }
+                Some(value) => drop(entries.insert(key, value.to_bytes().to_vec())),
+                None => drop(entries.remove(&key)),
+            }
+            Ok(())
+        })
+    }
+
+    fn read_learned(&mut self, map: &u32) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.step(|held, _| Ok(held.learned.get(map).cloned().unwrap_or_default().into_iter().collect()))
     }
 
     fn load(&mut self, _: AttachPoint, maps: &[(MapKind, u32)]) -> io::Result<Self::Program> {

@@ -10,11 +10,12 @@
 //! A process that finds a generation of the same map layout and the same programs takes it over and
 //! writes only the differences.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use tortie_ebpf::hooks::Hook;
-use tortie_ebpf::layout::{LOG_BYTES, MAX_BLOCKS, MapKind, ROOTS};
-use tortie_ebpf::{AdoptError, Write};
+use tortie_ebpf::layout::{LEARNED_ENTRIES, LOG_BYTES, LearnedKey, LearnedRecord, MAX_BLOCKS, MapKind, ROOTS};
+use tortie_ebpf::{AdoptError, LearnedWrite, Write};
 use tortie_model::{Family, with_causes};
 
 use super::edge::{AttachPoint, Edge, Pinned};
@@ -30,18 +31,26 @@ pub(super) trait Contents {
     fn entries(&self, map: MapKind) -> u32;
     /// Returns the changes since the last call, in the order of writing.
     fn flush(&mut self) -> Vec<Write>;
+    /// Returns the changes of [`MapKind::Learned`] by the last flush, which come first.
+    fn take_learned(&mut self) -> Vec<LearnedWrite>;
     /// Returns all values as of the last flush, in the order of writing.
     fn all(&self) -> Vec<Write>;
+    /// Returns all entries of [`MapKind::Learned`] as of the last flush.
+    fn all_learned(&self) -> Vec<(LearnedKey, LearnedRecord)>;
+    /// Notes that there is no room for an entry of [`MapKind::Learned`].
+    fn note_refused(&mut self, key: LearnedKey);
     /// Allows reuse of all that was in use before the last flush: no packet uses it any more.
     fn reclaim(&mut self);
     /// Takes over maps that another process has written; `decisions` is the number of values in its
-    /// maps of decisions. Must precede all other calls.
+    /// maps of decisions, and `learned` all keys and values of [`MapKind::Learned`]. Must precede
+    /// all other calls.
     ///
     /// # Errors
     /// The reason why this is impossible. Nothing is taken over then.
     fn adopt(
         &mut self,
         decisions: u32,
+        learned: &[(Vec<u8>, Vec<u8>)],
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
     ) -> Result<(), AdoptError<io::Error>>;
 }
@@ -172,14 +181,15 @@ impl<E: Edge> Generations<E> {
             // Maps in use by packets are not written again.
             contents.reclaim();
         }
-        let writes = contents.flush();
+        let (writes, learned) = (contents.flush(), contents.take_learned());
         let has_room =
             |current: &Generation<E>| current.entries.iter().all(|(kind, entries)| contents.entries(*kind) <= *entries);
         if !self.is_spoilt
             && let Some(current) = self.current.as_ref().filter(|current| has_room(current))
         {
-            let result = current.write(&mut self.edge, &writes);
-            self.counts.writes += writes.len() as u64;
+            let result = current.write_learned(&mut self.edge, &learned, contents);
+            let result = result.and_then(|()| current.write(&mut self.edge, &writes));
+            self.counts.writes += (writes.len() + learned.len()) as u64;
             // The next flush does not repeat these writes.
             self.is_spoilt = result.is_err();
             result?;
@@ -247,8 +257,9 @@ impl<E: Edge> Generations<E> {
             |kind: MapKind| generation.entries.iter().find(|(of, _)| *of == kind).map_or(0, |(_, entries)| *entries);
         let decisions = of(MapKind::Decisions).min(of(MapKind::Counters));
         let edge = &mut self.edge;
+        let learned = edge.read_learned(generation.map(MapKind::Learned))?;
         let mut read = |kind: MapKind, index| edge.read(generation.map(kind), index);
-        contents.adopt(decisions, &mut read)?;
+        contents.adopt(decisions, &learned, &mut read)?;
         tracing::info!(generation = number, "going on with the eBPF programs and maps of a former process");
         Ok(Some(generation))
     }
@@ -274,13 +285,16 @@ impl<E: Edge> Generations<E> {
         Ok(newest)
     }
 
-    fn build(&mut self, contents: &impl Contents) -> Result<(), EdgeError> {
+    fn build(&mut self, contents: &mut impl Contents) -> Result<(), EdgeError> {
         let newest = self.remove_others()?;
         let number = newest.map_or(1, |newest| newest.wrapping_add(1));
         self.edge.track_connections().map_err(failed("having connections tracked"))?;
         let mut generation = Generation::empty(&mut self.edge, number, contents)?;
+        let learned = contents.all_learned().into_iter();
+        let learned: Vec<LearnedWrite> = learned.map(|(key, value)| LearnedWrite { key, value: Some(value) }).collect();
+        generation.write_learned(&mut self.edge, &learned, contents)?;
         let writes = contents.all();
-        self.counts.writes += writes.len() as u64;
+        self.counts.writes += (writes.len() + learned.len()) as u64;
         generation.write(&mut self.edge, &writes)?;
         let unfinished = format!("{number}{UNFINISHED}");
         self.has_old = true;
@@ -340,8 +354,23 @@ impl<E: Edge> Generations<E> {
                 break;
             }
         }
+        if !self.is_spoilt && self.are_learned_changed(contents)? {
+            repairs.repaired.push(format!("the map {} was out of sync", MapKind::Learned.name()));
+            self.is_spoilt = true;
+        }
         self.counts.repairs += (repairs.repaired.len() - before) as u64;
         Ok(repairs)
+    }
+
+    /// Reports whether [`MapKind::Learned`] differs from the desired content.
+    fn are_learned_changed(&mut self, contents: &impl Contents) -> Result<bool, EdgeError> {
+        let Some(current) = &self.current else { return Ok(false) };
+        let operation = || format!("reading the map {}", MapKind::Learned.name());
+        let found = self.edge.read_learned(current.map(MapKind::Learned)).map_err(failed(operation()))?;
+        let found: BTreeMap<Vec<u8>, Vec<u8>> = found.into_iter().collect();
+        let wanted = contents.all_learned().into_iter();
+        let wanted = wanted.map(|(key, record)| (key.to_bytes().to_vec(), record.to_bytes().to_vec()));
+        Ok(found != wanted.collect())
     }
 
     fn check_links(&mut self) -> Result<Repairs, EdgeError> {
@@ -413,6 +442,7 @@ impl<E: Edge> Generation<E> {
             MapKind::Current | MapKind::Lost => 1,
             MapKind::Roots => ROOTS,
             MapKind::Log => LOG_BYTES,
+            MapKind::Learned => LEARNED_ENTRIES,
             MapKind::Blocks => {
                 let needed = contents.entries(kind);
                 needed.saturating_mul(2).max(4096).min(MAX_BLOCKS.max(needed))
@@ -461,6 +491,29 @@ impl<E: Edge> Generation<E> {
     fn map(&self, kind: MapKind) -> &E::Map {
         let found = self.maps.iter().find(|(of, _)| *of == kind);
         &found.expect("a generation has a map of each kind").1
+    }
+
+    /// Writes learned addresses. An address for which there is no room has no entry.
+    fn write_learned(
+        &self,
+        edge: &mut E,
+        writes: &[LearnedWrite],
+        contents: &mut impl Contents,
+    ) -> Result<(), EdgeError> {
+        use io::ErrorKind::{ArgumentListTooLong, OutOfMemory};
+        let map = self.map(MapKind::Learned);
+        let operation = || failed(format!("writing the map {}", MapKind::Learned.name()));
+        for write in writes {
+            match edge.write_learned(map, write) {
+                Err(error) if write.value.is_some() && matches!(error.kind(), ArgumentListTooLong | OutOfMemory) => {
+                    // A former value belongs to other roots.
+                    edge.write_learned(map, &LearnedWrite { value: None, ..*write }).map_err(operation())?;
+                    contents.note_refused(write.key);
+                }
+                result => result.map_err(operation())?,
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, edge: &mut E, writes: &[Write]) -> Result<(), EdgeError> {

@@ -14,10 +14,10 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::geteuid;
 use rustix::thread::{MembarrierCommand, membarrier};
 use sha2::{Digest, Sha256};
-use tortie_bpf::{ArrayMap, MapInfo, PerCpuArrayMap, Program, RingBuffer};
+use tortie_bpf::{ArrayMap, HashMap, MapInfo, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::hooks::{self, Attachment, HookSettings, KernelLayout};
-use tortie_ebpf::layout::{self, MapKind};
-use tortie_ebpf::{Btf, MapSizes};
+use tortie_ebpf::layout::{self, LearnedKey, MapKind};
+use tortie_ebpf::{Btf, LearnedWrite, MapSizes};
 
 use super::attach::{self, Attacher, LinuxLink};
 use super::edge::{AttachPoint, Edge, Pinned, generation_of};
@@ -55,6 +55,8 @@ pub enum LinuxMap {
     PerCpu(PerCpuArrayMap),
     /// Ring buffer of records.
     Ring(RingBuffer),
+    /// With values by key.
+    Hash(HashMap),
 }
 
 impl LinuxMap {
@@ -63,6 +65,7 @@ impl LinuxMap {
             Self::Shared(map) => map.descriptor(),
             Self::PerCpu(map) => map.descriptor(),
             Self::Ring(map) => map.descriptor(),
+            Self::Hash(map) => map.descriptor(),
         }
     }
 
@@ -71,14 +74,18 @@ impl LinuxMap {
             Self::Shared(map) => map.pin(path),
             Self::PerCpu(map) => map.pin(path),
             Self::Ring(map) => map.pin(path),
+            Self::Hash(map) => map.pin(path),
         }
     }
 
-    fn info(&self) -> MapInfo {
+    /// Returns the size of a value in bytes, and the number of values.
+    fn size(&self) -> (usize, u32) {
+        let of = |info: MapInfo| (info.value_size as usize, info.entries);
         match self {
-            Self::Shared(map) => map.info(),
-            Self::PerCpu(map) => map.info(),
-            Self::Ring(map) => map.info(),
+            Self::Shared(map) => of(map.info()),
+            Self::PerCpu(map) => of(map.info()),
+            Self::Ring(map) => of(map.info()),
+            Self::Hash(map) => (map.sizes().1, map.entries()),
         }
     }
 }
@@ -214,6 +221,10 @@ impl Edge for LinuxEdge {
         if kind.is_ring() {
             return RingBuffer::create(&name, entries).map(LinuxMap::Ring);
         }
+        if kind.is_hash() {
+            let key = u32::try_from(LearnedKey::SIZE).map_err(io::Error::other)?;
+            return HashMap::create(&name, key, size, entries).map(LinuxMap::Hash);
+        }
         if kind.is_per_cpu() {
             return PerCpuArrayMap::create(&name, size, entries).map(LinuxMap::PerCpu);
         }
@@ -231,8 +242,26 @@ impl Edge for LinuxEdge {
             LinuxMap::Shared(map) => map.write(index, value),
             // Counters are only ever reset to zero.
             LinuxMap::PerCpu(map) => map.clear(index),
-            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
+            LinuxMap::Ring(_) | LinuxMap::Hash(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    fn write_learned(&mut self, map: &LinuxMap, write: &LearnedWrite) -> io::Result<()> {
+        let LinuxMap::Hash(map) = map else { return Err(io::ErrorKind::Unsupported.into()) };
+        let key = write.key.to_bytes();
+        match write.value {
+            Some(value) => map.insert(&key, &value.to_bytes()),
+            None => map.remove(&key).map(drop),
+        }
+    }
+
+    fn read_learned(&mut self, map: &LinuxMap) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let LinuxMap::Hash(map) = map else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut entries = Vec::new();
+        for key in map.keys()? {
+            entries.extend(map.get(&key)?.map(|value| (key, value)));
+        }
+        Ok(entries)
     }
 
     fn open_log(&mut self, maps: &[(MapKind, LinuxMap)]) -> io::Result<Option<LogSource>> {
@@ -251,7 +280,7 @@ impl Edge for LinuxEdge {
                 Ok(value)
             }
             LinuxMap::PerCpu(map) => map.read(index),
-            LinuxMap::Ring(_) => Err(io::ErrorKind::Unsupported.into()),
+            LinuxMap::Ring(_) | LinuxMap::Hash(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -317,6 +346,8 @@ impl Edge for LinuxEdge {
         let path = self.directory.join(folder).join(name);
         let map = if kind.is_ring() {
             LinuxMap::Ring(RingBuffer::open(&path)?)
+        } else if kind.is_hash() {
+            LinuxMap::Hash(HashMap::open(&path)?)
         } else if kind.is_per_cpu() {
             LinuxMap::PerCpu(PerCpuArrayMap::open(&path)?)
         } else if kind.is_joined() {
@@ -325,11 +356,11 @@ impl Edge for LinuxEdge {
         } else {
             LinuxMap::Shared(ArrayMap::open(&path)?)
         };
-        let info = map.info();
-        if info.value_size as usize != kind.value_size() {
-            return Err(io::Error::other(format!("its values have {} bytes", info.value_size)));
+        let (value_size, entries) = map.size();
+        if value_size != kind.value_size() {
+            return Err(io::Error::other(format!("its values have {value_size} bytes")));
         }
-        Ok((map, info.entries))
+        Ok((map, entries))
     }
 
     fn pinned_program(&mut self, folder: &str, name: &str, link: &str) -> io::Result<(Program, LinuxLink)> {

@@ -13,8 +13,9 @@ mod interfaces;
 mod kernel;
 mod log;
 mod policy;
-mod reduced;
+mod shared;
 mod superseded;
+mod unanswered;
 
 pub use attach::LinuxLink;
 pub use generations::EdgeError;
@@ -22,4 +23,6 @@ pub use kernel::LinuxEdge;
 pub use kernel::{read_layout, remove_all};
 pub use log::{Decided, DecidedPacket, LogSource, PacketLog};
 pub use policy::{CountsError, DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
+pub use shared::{LearnedAddresses, SharedPrograms};
 pub use superseded::Superseded;
+pub use tortie_ebpf::{LearnedMember, Learner};

@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use tortie_dataplane::{LinkEvent, ProgramProblem};
-use tortie_ebpf::layout::{CounterRecord, MapKind, VERDICT_BITS};
-use tortie_ebpf::{AdoptError, DecisionId, Interface, Node, NodeSettings, Problem, Write};
+use tortie_ebpf::layout::{CounterRecord, LEARNED_ENTRIES, LearnedKey, LearnedRecord, MapKind, VERDICT_BITS};
+use tortie_ebpf::{AdoptError, DecisionId, Interface, LearnedMember, LearnedWrite, Node, NodeSettings, Problem, Write};
 use tortie_evaluate::{DecidedBy, Verdict};
 use tortie_flows::Hit;
 use tortie_model::desired::{DesiredUpdate, Rules};
@@ -17,7 +17,7 @@ use super::edge::Edge;
 use super::generations::{Contents, EdgeError, Generations, Repairs};
 use super::interfaces::{InterfaceChange, Interfaces};
 use super::log::PacketLog;
-use super::reduced::Reduced;
+use super::unanswered::Unanswered;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ pub struct ProgramPolicy<E: Edge> {
     problems: Vec<ProgramProblem>,
     /// Policies and profiles that log.
     logging: BTreeSet<String>,
-    reduced: Reduced,
+    unanswered: Unanswered,
     log: Option<LogOf>,
 }
 
@@ -171,7 +171,7 @@ impl<E: Edge> ProgramPolicy<E> {
             misunderstood: None,
             problems: Vec::new(),
             logging: BTreeSet::new(),
-            reduced: Reduced::default(),
+            unanswered: Unanswered::default(),
             log: None,
         }
     }
@@ -225,6 +225,46 @@ impl<E: Edge> ProgramPolicy<E> {
         self.watched.filter(|_| self.generations.is_watched()).map(|watched| watched + WATCH)
     }
 
+    /// Writes everything that differs, and reads the log of the programs that are in use then.
+    fn reconcile(&mut self) -> Result<(), EdgeError> {
+        let mut contents = NodeContents::new(&mut self.node, self.log.as_mut());
+        let result = self.generations.reconcile(&mut contents);
+        if let Some(problems) = contents.problems {
+            self.problems = problems;
+        }
+        result?;
+        self.follow_log();
+        self.is_dirty = false;
+        Ok(())
+    }
+
+    /// Adds learned addresses (`true`) or removes them; at once if policy is in force, else with
+    /// the next apply. Returns the positions of those for which there is no room.
+    pub(super) fn learn(&mut self, changes: &[(LearnedMember, bool)]) -> Result<Vec<usize>, EdgeError> {
+        self.node.learn(changes);
+        if self.is_dirty || self.failure.is_some() || !self.generations.is_in_force() {
+            self.is_dirty = true;
+            return Ok(Vec::new());
+        }
+        self.is_dirty = true;
+        self.reconcile()?;
+        let is_refused = |(member, is_present): &(LearnedMember, bool)| *is_present && self.node.is_refused(member);
+        Ok((0..).zip(changes).filter(|(_, change)| is_refused(change)).map(|(at, _)| at).collect())
+    }
+
+    /// Returns all learned addresses.
+    pub(super) fn learned(&self) -> Vec<LearnedMember> {
+        self.node.learned().collect()
+    }
+
+    /// Returns a problem while the map of learned addresses is full.
+    fn problem_of_learned(&self) -> Option<ProgramProblem> {
+        let refused = self.node.refused();
+        let why =
+            format!("{refused} addresses that endpoints learned have no room among {LEARNED_ENTRIES}, and are closed");
+        (refused > 0).then(|| ProgramProblem { object: "eBPF map of domains".to_owned(), why, is_degraded: false })
+    }
+
     fn try_all(&mut self, now: Duration) -> Result<(), EdgeError> {
         if matches!(self.support, Support::Unasked) {
             self.support = self.generations.lacks_hooks()?.map_or(Support::Full, Support::Lacking);
@@ -251,14 +291,7 @@ impl<E: Edge> ProgramPolicy<E> {
                 log.log.set_source(None);
                 log.generation = 0;
             }
-            let mut contents = NodeContents::new(&mut self.node, self.log.as_mut());
-            let result = self.generations.reconcile(&mut contents);
-            if let Some(problems) = contents.problems {
-                self.problems = problems;
-            }
-            result?;
-            self.follow_log();
-            self.is_dirty = false;
+            self.reconcile()?;
             self.checked.get_or_insert(now);
             if self.watched.is_none() {
                 self.watched = Some(now);
@@ -273,7 +306,7 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
     fn on_update(&mut self, update: &DesiredUpdate) {
         self.is_dirty = true;
         self.note_logging(update);
-        self.reduced.on_update(update);
+        self.unanswered.on_update(update);
         self.has_datastore |= matches!(update, DesiredUpdate::InSync);
         if let Err(error) = self.node.on_update(update) {
             let error = with_causes(&error);
@@ -324,7 +357,8 @@ impl<E: Edge> PolicyPrograms for ProgramPolicy<E> {
             return PolicyState { in_force: false, problems: vec![problem("BPFEnabled", why)] };
         }
         let mut problems = self.problems.clone();
-        problems.extend(self.reduced.problems());
+        problems.extend(self.unanswered.problem());
+        problems.extend(self.problem_of_learned());
         problems.extend(self.failure.as_ref().map(|failure| {
             problem("eBPF programs do not enforce the current policy; tried again", &with_causes(&failure.why))
         }));
@@ -386,11 +420,13 @@ struct NodeContents<'a> {
     log: Option<&'a mut LogOf>,
     /// Problems of the last flush, if there was one.
     problems: Option<Vec<ProgramProblem>>,
+    /// Learned addresses of the last flush.
+    learned: Vec<LearnedWrite>,
 }
 
 impl<'a> NodeContents<'a> {
     fn new(node: &'a mut Node, log: Option<&'a mut LogOf>) -> Self {
-        Self { node, log, problems: None }
+        Self { node, log, problems: None, learned: Vec::new() }
     }
 
     /// Passes the meaning of the decisions that are about to be written. No packet has their
@@ -433,8 +469,21 @@ impl Contents for NodeContents<'_> {
         };
         self.problems = Some(flush.problems().into_iter().map(problem).collect());
         let writes: Vec<Write> = flush.writes().collect();
+        self.learned = flush.learned().to_vec();
         self.name_decisions(&writes);
         writes
+    }
+
+    fn take_learned(&mut self) -> Vec<LearnedWrite> {
+        std::mem::take(&mut self.learned)
+    }
+
+    fn all_learned(&self) -> Vec<(LearnedKey, LearnedRecord)> {
+        self.node.all_learned().collect()
+    }
+
+    fn note_refused(&mut self, key: LearnedKey) {
+        self.node.note_refused(key);
     }
 
     fn all(&self) -> Vec<Write> {
@@ -448,8 +497,10 @@ impl Contents for NodeContents<'_> {
     fn adopt(
         &mut self,
         decisions: u32,
+        learned: &[(Vec<u8>, Vec<u8>)],
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
     ) -> Result<(), AdoptError<io::Error>> {
+        self.node.adopt_learned(learned)?;
         self.node.adopt(decisions, read)
     }
 }

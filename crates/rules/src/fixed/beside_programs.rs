@@ -19,7 +19,13 @@ impl Renderer {
                 let to_mark = || Rule::new(Action::Jump(chain::WIREGUARD_INCOMING_MARK));
                 mark.into_iter().flat_map(|mark| [Chain::new(chain::PREROUTING, vec![to_mark()]), mark]).collect()
             }
-            Table::Mangle => vec![Chain::new(chain::POSTROUTING, self.dscp_rules(family))],
+            Table::Mangle => {
+                let mut rules: Vec<Rule> = self.dns_rules(family).collect();
+                rules.extend(self.dscp_rules(family));
+                let mut chains = vec![Chain::new(chain::POSTROUTING, rules)];
+                chains.extend(self.dns_chains(family));
+                chains
+            }
             Table::Nat => self.nat_chains(family),
             Table::Filter => {
                 let mut forward: Vec<Rule> = self.limits_of_workloads(Side::Source).collect();
@@ -85,6 +91,9 @@ impl Renderer {
             jump(Table::Filter, INPUT, insert, chain::INPUT),
             jump(Table::Filter, FORWARD, insert, chain::FORWARD),
         ];
+        if self.config().domains.is_some_and(|domains| domains.host) {
+            hooks.push(jump(Table::Mangle, INPUT, insert, chain::DNS_LIMIT));
+        }
         if self.marks_encrypted_host_traffic() {
             hooks.push(jump(Table::Raw, PREROUTING, insert, chain::PREROUTING));
         }

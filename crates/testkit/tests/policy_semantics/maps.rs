@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-use tortie_ebpf::layout::{ExactRecord, MapKind, endpoint, exact_bucket, roots};
+use tortie_ebpf::layout::{ExactRecord, LearnedKey, LearnedRecord, MapKind, endpoint, exact_bucket, roots};
 use tortie_ebpf::{CELLS, Transport};
 use tortie_evaluate::Packet;
 use tortie_model::Direction;
@@ -73,6 +73,27 @@ impl Maps {
         let place = i16::try_from(place).unwrap();
         let group = self.number(MapKind::Endpoints, endpoint, endpoint::GROUPS + 4 * place);
         Some(self.group(self.group_roots(group), |address| self.class_at(slot, address), direction, packet))
+    }
+
+    /// Returns the decision of a workload's egress group for a packet, as the value of a cell, with
+    /// the classes of learned addresses; `None` without a workload.
+    pub(crate) fn ask_learned(
+        &self,
+        endpoint: u32,
+        packet: &Packet,
+        entry: impl Fn(LearnedKey) -> Option<LearnedRecord>,
+    ) -> Option<u32> {
+        let slot = self.in_force().filter(|_| endpoint != 0)?;
+        let number = self.number(MapKind::Endpoints, endpoint, endpoint::DOMAINS);
+        let learned = |address: IpAddr| {
+            let key = LearnedKey { endpoint: number, address };
+            let record = entry(key).filter(|_| number != 0 && address == packet.destination())?;
+            let class = record.classes[usize::try_from(slot).unwrap()];
+            (class & LearnedRecord::OPEN != 0).then_some(class & !LearnedRecord::OPEN)
+        };
+        let class_of = |address| learned(address).unwrap_or_else(|| self.class_at(slot, address));
+        let group = self.number(MapKind::Endpoints, endpoint, endpoint::GROUPS + 4);
+        Some(self.group(self.group_roots(group), class_of, Direction::Egress, packet))
     }
 
     /// Returns the class of an address, as programs find it by some roots.

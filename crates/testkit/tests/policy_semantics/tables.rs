@@ -41,6 +41,7 @@ fn question(family: Family, count: u32) -> tortie_ebpf::Question {
         base: Register::R7.into(),
         addresses: 0,
         exact: None,
+        learned: None,
         group: 4,
         own: 68,
         peer: 84,

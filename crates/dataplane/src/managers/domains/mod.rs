@@ -17,6 +17,7 @@ use tortie_netfilter::{DomainSetPart, domain_set_part_id};
 use tortie_rules::DomainRules;
 use tortie_rules::names::static_set;
 
+pub use self::scopes::learner_number;
 use self::scopes::{Scopes, WantedScope};
 use self::servers::Servers;
 use self::told::Told;
@@ -28,14 +29,24 @@ use crate::managers::workloads::Workloads;
 use crate::output::Output;
 use crate::report::DataplaneProblem;
 
+/// Kind of the kernel's sets of learned addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DomainSetKind {
+    /// IP sets: interfaces are numbered in shards, and sets exist before tables are written.
+    IpSets,
+    /// Sets of nftables, which exist only after tables have been written.
+    Nftables,
+    /// The maps of eBPF programs, which the learner keeps alone.
+    Programs,
+}
+
 /// See the module. A node without a policy by domain name costs a lookup for each changed policy.
 #[derive(Debug)]
 pub(crate) struct Domains {
     config: Option<DomainsConfig>,
     /// Whether the kernel has a learner.
     has_learner: bool,
-    /// Whether the kernel's sets exist only after tables have been written.
-    makes_sets_late: bool,
+    kind: DomainSetKind,
     patterns: BTreeMap<IpSetId, Arc<[DomainPattern]>>,
     /// Ids of the sets of policies with egress rules by domain name, staged ones included.
     policies: BTreeMap<PolicyId, BTreeSet<IpSetId>>,
@@ -65,19 +76,17 @@ pub(crate) struct Sources<'a> {
 
 impl Domains {
     /// `config` is `None` where rules cannot match learned addresses.
-    /// With `is_iptables`, interfaces are numbered in shards, and sets exist before tables are
-    /// written.
-    pub(crate) fn new(config: Option<DomainsConfig>, is_iptables: bool) -> Self {
+    pub(crate) fn new(config: Option<DomainsConfig>, kind: DomainSetKind) -> Self {
         let servers = Servers::new(config.as_ref().map(|config| config.servers.clone()).unwrap_or_default());
         Self {
             config,
             has_learner: true,
-            makes_sets_late: !is_iptables,
+            kind,
             patterns: BTreeMap::new(),
             policies: BTreeMap::new(),
             policies_changed: false,
             links_changed: BTreeSet::new(),
-            scopes: Scopes::new(is_iptables),
+            scopes: Scopes::new(kind == DomainSetKind::IpSets),
             servers,
             defined: BTreeSet::new(),
             problems: BTreeMap::new(),
@@ -218,7 +227,8 @@ impl Domains {
 
     /// Returns the sets that rules refer to.
     fn wanted_sets(&self) -> BTreeSet<(IpSetId, DomainSetPart)> {
-        let parts: Vec<DomainSetPart> = self.rules().into_iter().flat_map(DomainRules::parts).collect();
+        let rules = self.rules().filter(|_| self.kind != DomainSetKind::Programs);
+        let parts: Vec<DomainSetPart> = rules.into_iter().flat_map(DomainRules::parts).collect();
         self.patterns.keys().flat_map(|id| parts.iter().map(|part| (id.clone(), *part))).collect()
     }
 
@@ -288,7 +298,7 @@ impl Domains {
             return Vec::new();
         }
         let mut existing = self.existing(lacking);
-        if self.makes_sets_late {
+        if self.kind == DomainSetKind::Nftables {
             existing.retain(|id, _| self.told.has_set(id));
         }
         self.told.before(&config.learner, &self.cluster, &existing, &self.scopes)
@@ -325,6 +335,7 @@ impl Domains {
     /// Returns the patterns of sets in the kernel.
     fn existing(&self, lacking: &BTreeSet<IpSetId>) -> BTreeMap<&IpSetId, &Arc<[DomainPattern]>> {
         let defined: BTreeSet<&IpSetId> = self.defined.iter().map(|(id, _)| id).collect();
-        self.patterns.iter().filter(|(id, _)| defined.contains(id) && !lacking.contains(*id)).collect()
+        let exists = |id: &IpSetId| self.kind == DomainSetKind::Programs || defined.contains(id);
+        self.patterns.iter().filter(|(id, _)| exists(id) && !lacking.contains(*id)).collect()
     }
 }

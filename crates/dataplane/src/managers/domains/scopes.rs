@@ -18,20 +18,27 @@ pub(super) struct WantedScope {
     sets: BTreeSet<IpSetId>,
 }
 
+/// Returns the number of the holder of an interface with this index, which holders of the interface
+/// at other times do not have: of an endpoint with its addresses. The same endpoint has the same
+/// number in each process, as stored addresses need it.
+#[must_use]
+pub fn learner_number(id: &WorkloadEndpointId, endpoint: &WorkloadEndpoint, index: Option<u32>) -> u64 {
+    let mut text = format!("{id}\n{:?}\n{index:?}", endpoint.mac);
+    for net in endpoint.nets() {
+        text.push('\n');
+        text += &net.to_string();
+    }
+    XxHash3_64::oneshot(text.as_bytes())
+}
+
 impl WantedScope {
-    /// The same endpoint has the same number in each process, as stored addresses need it.
     pub(super) fn of_workload(
         id: &WorkloadEndpointId,
         endpoint: &WorkloadEndpoint,
         link: Option<Link>,
         sets: BTreeSet<IpSetId>,
     ) -> Self {
-        let mut text = format!("{id}\n{:?}\n{:?}", endpoint.mac, link.map(|link| link.index));
-        for net in endpoint.nets() {
-            text.push('\n');
-            text += &net.to_string();
-        }
-        Self { owner: Some(XxHash3_64::oneshot(text.as_bytes())), sets }
+        Self { owner: Some(learner_number(id, endpoint, link.map(|link| link.index))), sets }
     }
 
     pub(super) fn of_host(sets: BTreeSet<IpSetId>) -> Self {

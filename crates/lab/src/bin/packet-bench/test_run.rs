@@ -5,10 +5,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use tortie_bpf::{ArrayMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
+use tortie_bpf::{ArrayMap, HashMap, NetfilterLink, NetfilterPosition, PerCpuArrayMap, Program, RingBuffer};
 use tortie_ebpf::classes::evaluate::{EndpointToHost, Settings};
 use tortie_ebpf::hooks::{Attachment, Hook, HookSettings, KernelLayout, LICENSE, program};
-use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, MapKind, ROOTS};
+use tortie_ebpf::layout::{CounterRecord, LOG_BYTES, LearnedKey, MapKind, ROOTS};
 use tortie_ebpf::{Btf, Interface, MapSizes, Node, NodeSettings, Write};
 use tortie_lab::netns::Namespace;
 use tortie_model::{Family, with_causes};
@@ -237,6 +237,7 @@ const fn position(family: Family, path: PacketPath) -> NetfilterPosition {
 struct Maps {
     arrays: Vec<(MapKind, ArrayMap)>,
     counters: PerCpuArrayMap,
+    learned: HashMap,
     log: RingBuffer,
 }
 
@@ -251,14 +252,17 @@ impl Maps {
             kind => sizes.get(kind).saturating_mul(2).max(64),
         };
         let mut arrays = Vec::new();
-        for kind in MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring()) {
+        for kind in MapKind::ALL.into_iter().filter(|kind| !kind.is_per_cpu() && !kind.is_ring() && !kind.is_hash()) {
             let create = if kind.is_joined() { ArrayMap::create_joined } else { ArrayMap::create };
             arrays.push((kind, create(kind.name(), size(kind)?, entries(kind))?));
         }
         let counters = MapKind::Counters;
         let counters = PerCpuArrayMap::create(counters.name(), size(counters)?, entries(counters))?;
         let log = RingBuffer::create(MapKind::Log.name(), LOG_BYTES)?;
-        Ok(Self { arrays, counters, log })
+        let learned = MapKind::Learned;
+        let learned =
+            HashMap::create(learned.name(), u32::try_from(LearnedKey::SIZE)?, size(learned)?, entries(learned))?;
+        Ok(Self { arrays, counters, learned, log })
     }
 
     fn write(&self, writes: &[Write]) -> Result<()> {
@@ -309,6 +313,7 @@ impl Maps {
         let bytes = program.bytes(|map| match self.arrays.iter().find(|(kind, _)| kind.id() == map) {
             Some((_, array)) => array.descriptor(),
             None if map == MapKind::Log.id() => self.log.descriptor(),
+            None if map == MapKind::Learned.id() => self.learned.descriptor(),
             None => self.counters.descriptor(),
         });
         Ok(Program::load_netfilter("measured", LICENSE, &bytes)?)

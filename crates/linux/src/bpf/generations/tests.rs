@@ -50,11 +50,22 @@ impl Contents for Numbered {
         Self::writes(self.flushed)
     }
 
+    fn take_learned(&mut self) -> Vec<LearnedWrite> {
+        Vec::new()
+    }
+
+    fn all_learned(&self) -> Vec<(LearnedKey, LearnedRecord)> {
+        Vec::new()
+    }
+
+    fn note_refused(&mut self, _: LearnedKey) {}
+
     fn reclaim(&mut self) {}
 
     fn adopt(
         &mut self,
         _: u32,
+        _: &[(Vec<u8>, Vec<u8>)],
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
     ) -> Result<(), AdoptError<io::Error>> {
         let mut number = |map, index| {

@@ -1,5 +1,6 @@
 use tortie_dataplane::LinkEvent;
 use tortie_ebpf::hooks::Hook;
+use tortie_ebpf::layout::LearnedRecord;
 use tortie_ebpf::{AdoptError, Interface, Node, NodeSettings, Write};
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
@@ -98,6 +99,8 @@ fn numbers() -> Vec<(String, u32, u32)> {
             numbers.push((name, map.info().id, map.info().entries));
         } else if let Ok(ring) = RingBuffer::open(&path) {
             numbers.push((name, ring.info().id, ring.info().entries));
+        } else if let Ok(map) = HashMap::open(&path) {
+            numbers.push((name, map.id(), map.entries()));
         }
     }
     numbers.sort();
@@ -144,8 +147,20 @@ impl Contents for Ending {
         self.node.flush().writes().take(self.writes).collect()
     }
 
+    fn take_learned(&mut self) -> Vec<LearnedWrite> {
+        Vec::new()
+    }
+
     fn all(&self) -> Vec<Write> {
         self.node.all().collect()
+    }
+
+    fn all_learned(&self) -> Vec<(LearnedKey, LearnedRecord)> {
+        self.node.all_learned().collect()
+    }
+
+    fn note_refused(&mut self, key: LearnedKey) {
+        self.node.note_refused(key);
     }
 
     fn reclaim(&mut self) {
@@ -155,8 +170,10 @@ impl Contents for Ending {
     fn adopt(
         &mut self,
         decisions: u32,
+        learned: &[(Vec<u8>, Vec<u8>)],
         read: &mut dyn FnMut(MapKind, u32) -> io::Result<Vec<u8>>,
     ) -> Result<(), AdoptError<io::Error>> {
+        self.node.adopt_learned(learned)?;
         self.node.adopt(decisions, read)
     }
 }
