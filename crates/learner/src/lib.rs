@@ -118,7 +118,7 @@ impl DnsReader {
     /// Starts the threads.
     fn start(&self) -> io::Result<Running> {
         let DnsOptions { sets, families, timeout, .. } = &self.options;
-        self.start_with(|| KernelSets::new(*sets, families.clone(), *timeout))
+        self.start_with(|| KernelSets::new(sets.clone(), families.clone(), *timeout))
     }
 
     /// Starts the threads, each with such access to the kernel's sets.
@@ -143,7 +143,8 @@ impl DnsReader {
             metrics: self.metrics.clone(),
             pulse: self.pulse.clone(),
         };
-        let machine = Machine::new(options.hold, boot.trim());
+        let has_owners = matches!(options.sets, DnsSets::Programs(_));
+        let machine = Machine::new(options.hold, boot.trim()).with_owners(has_owners);
         let mut sets = new_sets();
         let (ends, ended) = channel();
         Builder::new().name("dns".to_owned()).spawn(move || {

@@ -21,7 +21,7 @@ use super::counts::DnsTally;
 use super::holding::{Held, Holding};
 use super::streams::{ConnectionKey, Read, Streams};
 use super::writes::{Batch, KernelMember, Refused, Writes, Written};
-use scopes::{Scopes, placed};
+use scopes::{Place, Scopes, placed};
 
 /// A packet from the queue.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +59,8 @@ pub(super) struct Machine {
     /// Text before the epoch of settings: the time base of the cache.
     time_base: String,
     tally: DnsTally,
+    /// Whether members of different holders of a scope are distinct.
+    has_owners: bool,
 }
 
 impl Machine {
@@ -77,9 +79,15 @@ impl Machine {
             limits: MessageLimits::default(),
             time_base: time_base.to_owned(),
             tally: DnsTally::default(),
+            has_owners: false,
         };
         machine.set_settings(Settings::default());
         machine
+    }
+
+    /// Makes members of different holders of a scope distinct. Call it before the first command.
+    pub(super) fn with_owners(self, has_owners: bool) -> Self {
+        Self { has_owners, ..self }
     }
 
     /// Takes a packet. It is among [`Machine::take_accepted`] at once, or when the members that it
@@ -176,8 +184,8 @@ impl Machine {
     ) -> Result<Restored, RestoreError> {
         let mut members = Vec::with_capacity(kernel.len());
         for member in kernel {
-            let scope = scopes::scope_of(&member);
-            if self.scopes.get(scope).is_some_and(|learner| learner.part == member.part) {
+            let (scope, place) = (scopes::scope_of(&member), Place { part: member.part, owner: member.owner });
+            if self.scopes.get(scope).is_some_and(|learner| learner.place == place) {
                 members.push(tortie_dns::Member { set: member.set, scope, address: member.address });
             } else {
                 self.writes.note(member, false);
@@ -276,7 +284,7 @@ impl Machine {
         for change in self.learned.take_changes() {
             let is_present = change.action == Action::Added;
             let Some(learner) = self.scopes.get_mut(change.member.scope) else { continue };
-            let number = self.writes.note(placed(change.member, learner.part), is_present);
+            let number = self.writes.note(placed(change.member, learner.place), is_present);
             if is_present {
                 learner.needs = number;
             }

@@ -12,10 +12,10 @@ use tortie_dataplane::{DomainSetPart, Shard};
 use tortie_dns::Scope;
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
-use tortie_linux::netlink::{NetlinkError, Nfqueue};
+use tortie_linux::netlink::Nfqueue;
 use tortie_model::IpSetId;
 
-use super::kernel_sets::Sets;
+use super::kernel_sets::{Sets, SetsError};
 use super::machine::tests::answer;
 use super::writes::{Batch, KernelMember};
 use super::*;
@@ -328,11 +328,11 @@ fn threads_start_when_a_set_or_scope_is_named() {
 struct Hanging;
 
 impl Sets for Hanging {
-    fn list(&mut self, _: &[(IpSetId, DomainSetPart)]) -> Result<Vec<KernelMember>, NetlinkError> {
+    fn list(&mut self, _: &[(IpSetId, DomainSetPart)]) -> Result<Vec<KernelMember>, SetsError> {
         Ok(Vec::new())
     }
 
-    fn write(&mut self, _: &Batch) -> Result<Vec<(usize, String)>, NetlinkError> {
+    fn write(&mut self, _: &Batch) -> Result<Vec<(usize, String)>, SetsError> {
         thread::sleep(Duration::from_secs(2));
         Ok(Vec::new())
     }

@@ -20,6 +20,8 @@ pub(super) struct KernelMember {
     pub(super) part: DomainSetPart,
     /// The interface of a workload; `None` for the host.
     pub(super) interface: Option<InterfaceName>,
+    /// Number of the holder of the scope, where members of different holders are distinct; else 0.
+    pub(super) owner: u64,
     /// The address.
     pub(super) address: IpAddr,
 }
@@ -203,6 +205,7 @@ mod tests {
             set: IpSetId::new("d:x"),
             part: DomainSetPart::Host,
             interface: None,
+            owner: 0,
             address: IpAddr::from([192, 0, 2, last]),
         }
     }

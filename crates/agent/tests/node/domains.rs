@@ -36,9 +36,24 @@ struct World {
     _outside: Namespace,
 }
 
+/// Denies the address before its name counts.
+const NEVER: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: never, namespace: shop}
+spec:
+  order: 1
+  selector: all()
+  types: [Egress]
+  egress:
+  - {action: Deny, protocol: TCP, destination: {nets: [10.99.0.80/32]}}
+";
+
 impl World {
+    /// With the back end `ebpf`, chains of iptables-nft or of nftables are beside the programs.
     fn new(backend: &'static str, layout: Option<&str>) -> Self {
-        let mut node = Node::new(backend, CLUSTER);
+        let mut node = Node::new(if backend == "ebpf" { "nft" } else { backend }, CLUSTER);
+        node.set("FELIX_BPFENABLED", if backend == "ebpf" { "true" } else { "false" });
         node.set("FELIX_NFTABLESMODE", if layout.is_some() { "Enabled" } else { "Disabled" });
         node.set("FELIX_NFTABLESLAYOUT", layout.unwrap_or("Felix"));
         node.write("policy.yaml", POLICY);
@@ -87,6 +102,15 @@ impl World {
                 Ok(length) => return received[..length].to_vec(),
                 Err(error) => assert!(begin.elapsed() < Duration::from_secs(20), "{error}\n{}", self.node.log()),
             }
+        }
+    }
+
+    /// Waits until connections pass or no longer pass.
+    #[track_caller]
+    fn wait_until_connects(&self, pod: usize, address: Ipv4Addr, expected: bool) {
+        let begin = Instant::now();
+        while self.connects(pod, address) != expected {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{}\n{}", self.node.kernel_state(), self.node.log());
         }
     }
 
@@ -154,6 +178,42 @@ tortie_lab::kernel_test! {
         names_open_addresses("nft", Some("Fast"));
     }
 
+    fn names_open_addresses_for_the_pod_that_asked_with_ebpf() {
+        names_open_addresses("ebpf", None);
+    }
+
+    fn names_open_addresses_for_the_pod_that_asked_with_ebpf_beside_nftables() {
+        names_open_addresses("ebpf", Some("Felix"));
+    }
+
+    fn addresses_in_programs_survive_a_restart_and_end_with_their_pod_or_pattern() {
+        let mut world = World::new("ebpf", None);
+        world.look_up(0, "api.example.com");
+        world.assert_connects(0, NAMED, true);
+        world.node.stop(Signal::TERM);
+        world.assert_connects(0, NAMED, true);
+        // Only the maps still have the address now.
+        std::fs::remove_file(world.node.folder().join("dns-cache")).unwrap();
+        world.node.start();
+        world.assert_connects(0, NAMED, true);
+        world.assert_connects(1, NAMED, false);
+        // The address has another class, and then the former one again.
+        world.node.write("never.yaml", NEVER);
+        world.wait_until_connects(0, NAMED, false);
+        std::fs::remove_file(world.node.manifests().join("never.yaml")).unwrap();
+        world.wait_until_connects(0, NAMED, true);
+
+        let interface = interface_name(&LabHost::pod("shop", "web")).unwrap();
+        world.node.shell(&format!("ip link del {interface}"));
+        world.pods[0] = connect(&world.node, "web", 2);
+        world.look_up(0, "www.other.net");
+        world.assert_connects(0, NAMED, false);
+        world.look_up(0, "api.example.com");
+        world.assert_connects(0, NAMED, true);
+        world.node.write("policy.yaml", &POLICY.replace("*.example.com", "*.example.net"));
+        world.wait_until_connects(0, NAMED, false);
+    }
+
     fn learned_addresses_survive_a_restart_and_end_with_the_policy() {
         let mut world = World::new("nft", None);
         world.look_up(0, "api.example.com");
@@ -168,10 +228,7 @@ tortie_lab::kernel_test! {
         world.assert_connects(0, NAMED, true);
         world.assert_connects(1, NAMED, false);
         world.node.write("policy.yaml", &POLICY.replace("*.example.com", "*.example.net"));
-        let begin = Instant::now();
-        while world.connects(0, NAMED) {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{}", world.node.log());
-        }
+        world.wait_until_connects(0, NAMED, false);
     }
 
     fn a_pod_that_replaces_another_on_its_interface_has_no_address_of_it() {

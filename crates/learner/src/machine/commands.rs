@@ -7,7 +7,7 @@ use tortie_dns::{Scope, Settings};
 use tortie_model::IpSetId;
 
 use super::Machine;
-use super::scopes::{Learner, part_of, placed};
+use super::scopes::{Learner, Place, part_of, placed};
 
 /// Effect of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,30 +65,31 @@ impl Machine {
 
     /// Reports whether the scope has a new owner.
     fn set_scope(&mut self, scope: Scope, owner: u64, shard: Shard, sets: Vec<IpSetId>) -> bool {
-        let (before, part) = (self.scopes.get(scope).cloned(), part_of(scope, shard));
+        let before = self.scopes.get(scope).cloned();
+        let wanted = Place { part: part_of(scope, shard), owner: if self.has_owners { owner } else { 0 } };
         let is_new_owner = before.as_ref().is_none_or(|before| before.owner != owner);
         if is_new_owner {
             self.streams.remove_scope(scope);
         }
-        let place = before.as_ref().map_or(part, |before| before.part);
+        let place = before.as_ref().map_or(wanted, |before| before.place);
         let needs = before.map_or(0, |before| before.needs);
-        self.scopes.insert(scope, Learner { owner, part: place, sets: sets.clone(), needs });
+        self.scopes.insert(scope, Learner { owner, place, sets: sets.clone(), needs });
         self.learned.set_scope(scope, owner, sets);
         self.note_changes();
-        if place != part {
-            self.move_members(scope, part);
+        if place != wanted {
+            self.move_members(scope, wanted);
         }
         is_new_owner
     }
 
     /// Moves the members of a scope to other sets of the kernel.
-    fn move_members(&mut self, scope: Scope, part: DomainSetPart) {
+    fn move_members(&mut self, scope: Scope, place: Place) {
         let Some(learner) = self.scopes.get_mut(scope) else { return };
-        let before = std::mem::replace(&mut learner.part, part);
+        let before = std::mem::replace(&mut learner.place, place);
         for set in &learner.sets {
             for member in self.learned.members(set).into_iter().filter(|member| member.scope == scope) {
                 self.writes.note(placed(member.clone(), before), false);
-                learner.needs = self.writes.note(placed(member, part), true);
+                learner.needs = self.writes.note(placed(member, place), true);
             }
         }
     }

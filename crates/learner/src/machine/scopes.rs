@@ -12,11 +12,20 @@ use crate::writes::KernelMember;
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
     pub(super) owner: u64,
-    /// The kernel's sets that have its members.
-    pub(super) part: DomainSetPart,
+    /// Where the kernel has its members.
+    pub(super) place: Place,
     pub(super) sets: Vec<IpSetId>,
     /// The last batch that adds members of the scope.
     pub(super) needs: u64,
+}
+
+/// Place of the members of a scope in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The kernel's sets.
+    pub(super) part: DomainSetPart,
+    /// Number of the holder of the scope, or 0, as [`KernelMember::owner`].
+    pub(super) owner: u64,
 }
 
 /// The scopes that learn.
@@ -42,7 +51,7 @@ impl Scopes {
 
     /// Returns the parts of sets that are in use.
     pub(super) fn parts(&self) -> impl Iterator<Item = DomainSetPart> {
-        self.0.values().map(|learner| learner.part)
+        self.0.values().map(|learner| learner.place.part)
     }
 }
 
@@ -60,10 +69,10 @@ pub(super) fn scope_of(member: &KernelMember) -> Scope {
 }
 
 /// Returns the place of a member in the kernel.
-pub(super) fn placed(member: Member, part: DomainSetPart) -> KernelMember {
+pub(super) fn placed(member: Member, Place { part, owner }: Place) -> KernelMember {
     let interface = match member.scope {
         Scope::Host => None,
         Scope::Interface(interface) => Some(interface),
     };
-    KernelMember { set: member.set, part, interface, address: member.address }
+    KernelMember { set: member.set, part, interface, owner, address: member.address }
 }

@@ -278,6 +278,23 @@ fn members_move_with_the_shard_of_their_scope() {
 }
 
 #[test]
+fn members_of_another_holder_are_distinct_where_the_kernel_distinguishes_them() {
+    let mut machine = Machine::new(HOLD, "boot").with_owners(true);
+    machine.apply(vec![set_domains(1, &["a.io"]), set_scope(1, 1, 0, &[1])]);
+    let packet = udp(&answer("a.io", &[address(1)]));
+    let changes = |machine: &mut Machine| -> Vec<(u64, bool)> {
+        let batch = machine.next_batch(Millis(0)).unwrap();
+        machine.written(Millis(0), &done());
+        batch.changes.iter().map(|(member, is_present)| (member.owner, *is_present)).collect()
+    };
+    machine.packet(Millis(0), &reply(1, 1, &packet));
+    assert_eq!(changes(&mut machine), [(1, true)]);
+    machine.apply(vec![set_scope(1, 2, 0, &[1])]);
+    machine.packet(Millis(0), &reply(2, 1, &packet));
+    assert_eq!(changes(&mut machine), [(1, false), (2, true)], "the same address");
+}
+
+#[test]
 fn members_of_the_kernel_without_a_place_go_and_the_others_are_restored() {
     let mut before = machine();
     before.packet(Millis(0), &reply(1, 1, &udp(&answer("a.io", &[address(1)]))));
@@ -285,6 +302,7 @@ fn members_of_the_kernel_without_a_place_go_and_the_others_are_restored() {
     let member = |number: u8, shard, last| KernelMember {
         set: set(1),
         part: DomainSetPart::Interfaces(Shard(shard)),
+        owner: 0,
         interface: Some(format!("cali{number}").parse().unwrap()),
         address: address(last),
     };
@@ -483,7 +501,7 @@ impl World {
             let entry = known.iter().find(|known| known.address == address(*last));
             for of_set in entry.map(|entry| entry.sets.as_slice()).unwrap_or_default() {
                 let member = tortie_dns::Member { set: (*of_set).clone(), scope: of_scope, address: address(*last) };
-                let member = placed(member, learner.part);
+                let member = placed(member, learner.place);
                 assert!(self.kernel.contains(&member) || self.refused.contains(&member), "{name} {member:?}");
             }
         }
@@ -501,8 +519,8 @@ impl World {
         let mut members = BTreeSet::new();
         for number in 1..4 {
             for member in machine.learned.members(&set(number)) {
-                let part = machine.scopes.get(member.scope).expect("a scope with members learns").part;
-                members.insert(placed(member, part));
+                let place = machine.scopes.get(member.scope).expect("a scope with members learns").place;
+                members.insert(placed(member, place));
             }
         }
         assert_eq!(self.kernel, members);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
 use tortie_config::{Raw, Sources};
-use tortie_linux::bpf::Superseded;
+use tortie_linux::bpf::{PolicyPrograms, Superseded};
 use tortie_linux::exec::Runner;
 use tortie_linux::kernel::LinuxKernel;
 use tortie_linux::leftovers::TakeOver;
@@ -130,7 +130,7 @@ impl DriverAgent {
             flows: None,
             announcements: Some(threads::announcements(send)),
             superseded: programs.is_none().then(|| Superseded::new(config.netlink_timeout)),
-            programs,
+            programs: programs.map(|programs| Box::new(programs) as Box<dyn PolicyPrograms>),
         };
         let in_kernel = InKernel::new(settings, kernel, health, metrics)
             .with_drawback(drawback)

@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use tortie_config::{Notice, Resolved};
 use tortie_datastore::Resend;
-use tortie_linux::bpf::{PacketLog, Superseded};
+use tortie_linux::bpf::{PacketLog, PolicyPrograms, SharedPrograms, Superseded};
 use tortie_linux::exec::Runner;
 use tortie_linux::kernel::{IptablesSetup, LinuxKernel};
 use tortie_linux::leftovers::TakeOver;
@@ -136,11 +136,15 @@ impl Sessions {
         let Some(_monitor) = threads::retry_until_started(&inputs.stop, "interface monitor", watch) else {
             return Ok(SessionEnd::Stopped);
         };
+        setup::refuse_beside_felix(config)?;
+        let log = PacketLog::default();
+        let programs = setup::programs(config, &settings, Some(log.clone()))?.map(SharedPrograms::new);
+        let learned = programs.as_ref().map(SharedPrograms::learned_addresses);
         // The datastore is read at the same time.
         let kernel = LinuxKernel::new(config.netlink_timeout)
             .with_runner(runner.clone())
             .with_sysctls(machine_options.proc_sys.clone())
-            .with_domains(threads::dns_reader(config, &settings, &metrics, &health, domains))
+            .with_domains(threads::dns_reader(config, &settings, learned, &metrics, &health, domains))
             .reading_ahead(&tables);
         let take_over = TakeOver::new(machine::leftovers(config), config.netlink_timeout, tables, runner)
             .without_services(machine_options.without_services);
@@ -148,13 +152,10 @@ impl Sessions {
         let Some(cutter) = threads::retry_until_started(&inputs.stop, "connection cutter", start_cutter) else {
             return Ok(SessionEnd::Stopped);
         };
-        let log = PacketLog::default();
         let start_flows = || threads::flow_collector(config, &self.flows, &log);
         let Some(flows) = threads::retry_until_started(&inputs.stop, "flow collector", start_flows) else {
             return Ok(SessionEnd::Stopped);
         };
-        setup::refuse_beside_felix(config)?;
-        let programs = setup::programs(config, &settings, Some(log))?;
         let companions = Companions {
             machine: Some(machine.asking_for_bird(self.resolved.depends_on_bird)),
             take_over: Some(take_over),
@@ -162,7 +163,7 @@ impl Sessions {
             flows,
             announcements: Some(threads::announcements(send.clone())),
             superseded: programs.is_none().then(|| Superseded::new(config.netlink_timeout)),
-            programs,
+            programs: programs.map(|programs| Box::new(programs) as Box<dyn PolicyPrograms>),
         };
         let in_kernel = InKernel::new(settings, kernel, health, metrics)
             .with_drawback(drawback)

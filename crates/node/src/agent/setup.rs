@@ -4,7 +4,7 @@ use tortie_config::{Config, HookAttachment, IptablesBackend, Resolved, settings}
 use tortie_dataplane::DataplaneConfig;
 use tortie_ebpf::hooks::Attachment;
 use tortie_iptables::Backend;
-use tortie_linux::bpf::{LinuxEdge, PacketLog, PolicyPrograms, ProgramPolicy};
+use tortie_linux::bpf::{LinuxEdge, PacketLog, ProgramPolicy};
 use tortie_linux::exec::{self, Runner};
 use tortie_linux::kernel::{self, Detected, IptablesSetup, TimeLimits};
 use tortie_linux::leftovers::{felix_at_work, left_in_iptables};
@@ -203,7 +203,7 @@ pub(super) fn programs(
     config: &Config,
     settings: &DataplaneConfig,
     log: Option<PacketLog>,
-) -> Result<Option<Box<dyn PolicyPrograms>>, AgentError> {
+) -> Result<Option<ProgramPolicy<LinuxEdge>>, AgentError> {
     if settings.rules.policy_backend == PolicyBackend::Chains {
         return Ok(None);
     }
@@ -222,8 +222,8 @@ pub(super) fn programs(
     let check_interval = settings.routes.refresh_interval;
     let policy = ProgramPolicy::new(node, settings.families.clone(), edge, check_interval);
     Ok(Some(match log {
-        None => Box::new(policy),
-        Some(log) => Box::new(policy.with_log(log, settings.rules.flow_logs)),
+        None => policy,
+        Some(log) => policy.with_log(log, settings.rules.flow_logs),
     }))
 }
 

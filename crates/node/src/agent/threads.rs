@@ -8,12 +8,12 @@ use std::time::Duration;
 use tortie_config::Config;
 use tortie_dataplane::{DataplaneConfig, DomainLearner};
 use tortie_linux::announcements::Announcements;
-use tortie_linux::bpf::PacketLog;
+use tortie_linux::bpf::{LearnedAddresses, PacketLog};
 use tortie_linux::monitor::{self, MonitorConfig, MonitorEvent, MonitorThread};
 use tortie_linux::stop::Stop;
 use tortie_model::with_causes;
 use tortie_nftables::TableId;
-use tortie_rules::{PolicyBackend, RulesConfig};
+use tortie_rules::RulesConfig;
 
 use super::{AgentError, QUEUE};
 use crate::connections::ConnectionCutter;
@@ -61,18 +61,20 @@ pub(super) fn connection_cutter(
 const LEAST_SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the reader of DNS answers, which starts its threads when a domain set is in use; `None`
-/// where no rule can refer to such a set.
+/// where no rule can refer to such a set. `programs` are the learned addresses of eBPF programs
+/// that enforce policy.
 pub(super) fn dns_reader(
     config: &Config,
     settings: &DataplaneConfig,
+    programs: Option<LearnedAddresses>,
     metrics: &SharedMetrics,
     health: &Health,
     lookup: DnsLookup,
 ) -> Option<Box<dyn DomainLearner + Send>> {
-    let sets = match settings.rules.policy_backend {
-        PolicyBackend::Programs => return None,
-        PolicyBackend::Chains if settings.nftables.is_some() => DnsSets::Nftables,
-        PolicyBackend::Chains => DnsSets::IpSets,
+    let sets = match programs {
+        Some(addresses) => DnsSets::Programs(addresses),
+        None if settings.nftables.is_some() => DnsSets::Nftables,
+        None => DnsSets::IpSets,
     };
     let options = DnsOptions {
         queue: settings.domains.as_ref()?.queue,
