@@ -196,7 +196,7 @@ impl Default for NftablesConfig {
     fn default() -> Self {
         Self {
             refresh_interval: Some(Duration::from_secs(180)),
-            // Not all kernels have the expression, and those with iptables-nft have the target.
+            // Most kernels without the expression have the target of iptables.
             features: tortie_nftables::Features { queue: false, ..tortie_nftables::Features::ALL },
             flow_interfaces: InterfaceFilter::default(),
             budget: Budget::default(),

@@ -113,6 +113,10 @@ kernel_test! {
         let flow_table = "add flowtable ip t f { hook ingress priority 0 ; }";
         let has_flow_tables = by_nft(&format!("add table ip t\n{flow_table}\ndelete table ip t\n"));
         assert_eq!((nftables.has_arp_tables(), nftables.has_flow_tables()), (has_arp, has_flow_tables));
+        let queue = "add chain ip t c\nadd rule ip t c queue flags bypass to 7\n";
+        let has_queue = by_nft(&format!("add table ip t\n{queue}delete table ip t\n"));
+        let before = nftables.generation().unwrap();
+        assert_eq!((nftables.has_queue(), nftables.generation().unwrap()), (has_queue, before));
         assert_eq!(namespace.shell("nft list ruleset").unwrap(), "");
     }
 

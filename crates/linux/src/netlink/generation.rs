@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use netlink_packet_core::{NLA_TYPE_MASK, NlasIterator};
 use rustix::io::Errno;
+use tortie_iptables::{Action, Rule, Table as Layer};
 use tortie_model::{Cause, Family, with_causes};
 use tortie_nftables::wire::{Snapshot, SnapshotReader, encode};
-use tortie_nftables::{BaseChain, ChainKind, Command, CommitError, Hook, LayeredName, TableId, Transaction};
+use tortie_nftables::{
+    BaseChain, ChainKind, Command, CommitError, Context, Features, FullNames, Hook, LayeredName, ProgramRule, TableId,
+    Transaction, compile, rules,
+};
 
 use super::error::NetlinkError;
 use super::nft_message;
@@ -156,6 +160,19 @@ impl Nftables {
         self.takes(probe, Command::AddChain { chain: LayeredName::from_kernel("filter-OUTPUT"), base: Some(base) })
     }
 
+    /// Reports whether rules can hold packets by the kernel's own expression (`NFT_QUEUE`). Changes
+    /// nothing, not even the number of transactions: the last change is one that the kernel
+    /// refuses.
+    pub fn has_queue(&mut self) -> bool {
+        let messages = encode(&queue_probe());
+        let outcome = self.socket.transaction_with_outcomes(&messages, "probe of nftables");
+        let refused = outcome.unwrap_or_else(|error| {
+            tracing::debug!(error = %with_causes(&error), "nftables cannot be probed for queues");
+            Vec::new()
+        });
+        is_last_alone(refused.iter().map(|(at, _)| *at), messages.len())
+    }
+
     /// Reports whether the kernel accepts a change, in a table that is removed by the end of the
     /// transaction.
     fn takes(&mut self, table: TableId, command: Command) -> bool {
@@ -174,6 +191,28 @@ impl Nftables {
     pub fn generation(&mut self) -> Result<u32, NetlinkError> {
         self.socket.query(NFT_MSG_GETGEN, &HEADER, "generation of the nftables ruleset", parse)
     }
+}
+
+/// Returns a transaction with a rule that holds packets, whose last command removes a table that is
+/// gone.
+fn queue_probe() -> Transaction {
+    let table = TableId::of(Family::V4, "calico-queue-probe");
+    let chain = LayeredName::from_kernel("filter-probe");
+    let names = FullNames::default();
+    let context = Context { family: Family::V4, layer: Layer::Filter, names: &names, features: Features::ALL };
+    let rule = [Rule::new(Action::Queue(0))];
+    let program = |(shown, rule)| Some(ProgramRule { shown, expressions: compile(rule, &context).ok()? });
+    let rules = rules("probe", &rule, context).zip(&rule).filter_map(program);
+    let rules = rules.map(|rule| Command::AddRule { chain: chain.clone(), rule: rule.into() });
+    let mut commands = vec![Command::AddTable, Command::AddChain { chain: chain.clone(), base: None }];
+    commands.extend(rules);
+    commands.extend([Command::DeleteTable, Command::DeleteTable]);
+    Transaction { table, commands }
+}
+
+/// Reports whether the last of so many messages, and no other, is refused.
+fn is_last_alone(refused: impl Iterator<Item = usize>, messages: usize) -> bool {
+    refused.eq([messages.saturating_sub(1)])
 }
 
 /// Decodes the generation.

@@ -186,6 +186,9 @@ fn enable_tables(config: &Config, settings: &mut DataplaneConfig) {
     if settings.families.contains(&Family::V4) && nftables.as_mut().is_some_and(Nftables::has_arp_tables) {
         settings::for_arp(config, settings);
     }
+    if let Some(config) = &mut settings.nftables {
+        config.features.queue = nftables.as_mut().is_some_and(Nftables::has_queue);
+    }
     if settings::wants_flow_table(settings) && !nftables.as_mut().is_some_and(Nftables::has_flow_tables) {
         tracing::warn!("NFTablesFlowTableOffload: this kernel has no flow tables; all packets meet the rules");
         settings::without_flow_table(settings);

@@ -18,6 +18,28 @@ fn the_generation_is_read_from_new_generation_messages_only() {
     assert!(parse(NFT_MSG_NEWGEN, &[0, 0, 0, 0, 6, 0, 1, 0, 0, 0, 0, 0]).is_err());
 }
 
+#[test]
+fn queues_are_supported_if_only_the_end_of_the_probe_is_refused() {
+    use tortie_nftables::Command as Change;
+
+    let Transaction { commands, .. } = queue_probe();
+    let [
+        Change::AddTable,
+        Change::AddChain { .. },
+        Change::AddRule { rule, .. },
+        Change::DeleteTable,
+        Change::DeleteTable,
+    ] = &commands[..]
+    else {
+        panic!("{commands:?}");
+    };
+    assert!(rule.expressions.contains(&tortie_nftables::Expression::Queue { number: 0 }), "{rule:?}");
+    assert!(is_last_alone([4].into_iter(), 5));
+    for refused in [vec![], vec![2], vec![2, 4], vec![0, 1, 2, 3, 4]] {
+        assert!(!is_last_alone(refused.into_iter(), 5));
+    }
+}
+
 fn restore(namespace: &Namespace, program: &str, input: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--noflush").stdin(Stdio::piped()).stderr(Stdio::null());
