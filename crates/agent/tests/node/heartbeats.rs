@@ -20,10 +20,10 @@ const THREADS: &[(&str, &str)] = &[
 const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A thread of the agent that does not run until this is dropped.
-struct Stopped(libc::pid_t);
+pub(super) struct Stopped(libc::pid_t);
 
 impl Stopped {
-    fn new(process: u32, name: &str) -> Self {
+    pub(super) fn new(process: u32, name: &str) -> Self {
         let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().map(|task| task.unwrap());
         let mut tasks = tasks.filter(|task| fs::read_to_string(task.path().join("comm")).unwrap().trim() == name);
         let thread = tasks.next().unwrap_or_else(|| panic!("no thread {name}")).file_name();
@@ -56,7 +56,7 @@ fn silent(node: &Node) -> Vec<String> {
     silent
 }
 
-fn until_silent(node: &Node, reporters: &[&str]) {
+pub(super) fn until_silent(node: &Node, reporters: &[&str]) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while silent(node) != reporters {
         assert!(Instant::now() < deadline, "{:?} instead of {reporters:?}\n{}", silent(node), node.log());
