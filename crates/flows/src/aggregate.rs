@@ -1,10 +1,11 @@
 //! Aggregates of connections between the same groups of ends.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::AHashMap;
 use tortie_analysis::trace::ServicePortName;
-use tortie_model::{Direction, Labels, NetworkSetName};
+use tortie_model::{Direction, Labels, NetworkSetName, Protocol};
 
 use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time, Traffic};
 use crate::trail::Trail;
@@ -63,6 +64,67 @@ pub struct AggregateKey {
     pub trail: Trail,
 }
 
+/// Numbers of connections by the evidence that they give of a connection that policy has to allow.
+/// A connection counts in the interval in which its packets show it, at the latest when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EvidenceCounts {
+    /// TCP with at least three packets there and two back; other protocols with a reply.
+    pub learned: u64,
+    /// Other protocols than TCP, ended without replies.
+    pub one_way: u64,
+    /// Ended without packet counts, as the kernel does not count (`nf_conntrack_acct` is 0).
+    pub uncounted: u64,
+    /// TCP that ended with fewer packets: refused, or not answered.
+    pub attempts: u64,
+}
+
+impl EvidenceCounts {
+    fn add(&mut self, event: &Event) {
+        let Traffic { original, reply } = event.flow.traffic;
+        let is_tcp = event.flow.id.packet.protocol() == Protocol::TCP.number();
+        let shows = |there: u64, back: u64| back >= if is_tcp { 2 } else { 1 } && there >= if is_tcp { 3 } else { 1 };
+        let before = (
+            original.packets.saturating_sub(event.since.original.packets),
+            reply.packets.saturating_sub(event.since.reply.packets),
+        );
+        let is_shown = shows(original.packets, reply.packets);
+        if is_shown && !shows(before.0, before.1) {
+            self.learned += 1;
+        } else if !is_shown && event.stage == Stage::Ended {
+            *match (original.packets + reply.packets, is_tcp) {
+                (0, _) => &mut self.uncounted,
+                (_, true) => &mut self.attempts,
+                (_, false) => &mut self.one_way,
+            } += 1;
+        }
+    }
+}
+
+/// Maximum number of addresses of an end of an aggregate.
+const ADDRESSES: usize = 16;
+
+/// Addresses of an end of an aggregate that is no workload and no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndAddresses {
+    /// At most 16, sorted.
+    pub known: Vec<IpAddr>,
+    /// Whether there were more.
+    pub has_more: bool,
+}
+
+impl EndAddresses {
+    fn add(&mut self, end: &End) {
+        let is_outside = matches!(end.name, Name::NetworkSet(_) | Name::Outside);
+        if let (true, Err(place)) = (is_outside, self.known.binary_search(&end.address)) {
+            self.known.insert(place, end.address);
+            self.has_more |= self.known.len() > ADDRESSES;
+            self.known.truncate(ADDRESSES);
+        }
+    }
+}
+
 /// Counts of connections with common properties in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
@@ -86,6 +148,12 @@ pub struct Aggregate {
     pub source_labels: Labels,
     /// Labels common to all destinations.
     pub destination_labels: Labels,
+    /// Allowed connections by their evidence.
+    pub evidence: EvidenceCounts,
+    /// Addresses of the sources.
+    pub source_addresses: EndAddresses,
+    /// Addresses of the destinations.
+    pub destination_addresses: EndAddresses,
     /// Verdicts of staged policies on the latest connection at this end.
     pub staged: Vec<StagedVerdict>,
     /// The latest connection.
@@ -112,6 +180,8 @@ struct Group {
     /// Labels common to all sources and to all destinations since the start of the interval; `None`
     /// until one is counted.
     labels: Option<[Labels; 2]>,
+    evidence: EvidenceCounts,
+    addresses: [EndAddresses; 2],
     latest: Flow,
 }
 
@@ -164,13 +234,24 @@ impl Aggregator {
             attempts: 0,
             traffic: Traffic::default(),
             labels: None,
+            evidence: EvidenceCounts::default(),
+            addresses: <[EndAddresses; 2]>::default(),
             latest: event.flow.clone(),
         };
+        let is_allowed = key.allowed;
         let group = self.groups.entry(key).or_insert_with(new);
         match &mut group.labels {
             Some(common) => common.iter_mut().zip(labels).for_each(|(common, labels)| keep_common(common, labels)),
             none => *none = Some(labels.map(|labels| labels.cloned().unwrap_or_default())),
         }
+        if is_allowed {
+            group.evidence.add(event);
+        }
+        group
+            .addresses
+            .iter_mut()
+            .zip([&event.flow.source, &event.flow.destination])
+            .for_each(|(known, end)| known.add(end));
         group.attempts += event.attempts_since;
         group.traffic += event.since;
         match event.stage {
@@ -189,6 +270,7 @@ impl Aggregator {
         self.groups.retain(|key, group| {
             let live = group.open + group.started;
             if let Some([source_labels, destination_labels]) = group.labels.take() {
+                let [source_addresses, destination_addresses] = std::mem::take(&mut group.addresses);
                 let is_of = |staged: &&StagedVerdict| (staged.direction, staged.at_host) == (key.reporter, key.at_host);
                 let staged = group.latest.staged.iter().filter(is_of);
                 taken.push(Aggregate {
@@ -202,6 +284,9 @@ impl Aggregator {
                     traffic: group.traffic,
                     source_labels,
                     destination_labels,
+                    evidence: std::mem::take(&mut group.evidence),
+                    source_addresses,
+                    destination_addresses,
                     staged: staged.cloned().collect(),
                     latest: group.latest.clone(),
                 });
@@ -244,8 +329,8 @@ fn group(end: &End, known: &Described<'_>) -> EndGroup {
         Name::NetworkSet(name) => EndGroup::NetworkSet(name.clone()),
         Name::Outside => {
             let is_private = match end.address {
-                std::net::IpAddr::V4(address) => address.is_private(),
-                std::net::IpAddr::V6(address) => address.is_unique_local(),
+                IpAddr::V4(address) => address.is_private(),
+                IpAddr::V6(address) => address.is_unique_local(),
             };
             if is_private { EndGroup::Private } else { EndGroup::Public }
         }

@@ -10,7 +10,7 @@ mod hits;
 mod names;
 mod trail;
 
-pub use aggregate::{Aggregate, AggregateKey, Aggregator, Described, EndGroup};
+pub use aggregate::{Aggregate, AggregateKey, Aggregator, Described, EndAddresses, EndGroup, EvidenceCounts};
 pub use collector::{Collector, ConnectionReport, Decision, Limits, LoggedPacket, Stats};
 pub use counts::{RuleCounts, RuleTotals};
 pub use flow::{Count, End, Event, Flow, FlowId, Name, Stage, StagedVerdict, Time, Traffic};

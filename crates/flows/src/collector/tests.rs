@@ -13,7 +13,7 @@ use tortie_model::{
 use tortie_rules::{OwnerKind, rule_prefix};
 
 use super::*;
-use crate::{Aggregate, AggregateKey, Aggregator, EndGroup};
+use crate::{Aggregate, AggregateKey, Aggregator, EndAddresses, EndGroup, EvidenceCounts};
 
 const WEB: &str = "10.0.0.1";
 const DB: &str = "10.0.0.2";
@@ -158,6 +158,9 @@ fn counted(collector: &Collector, reporter: Direction, at_host: bool) -> Aggrega
         traffic: Traffic::default(),
         source_labels: Labels::default(),
         destination_labels: Labels::default(),
+        evidence: EvidenceCounts::default(),
+        source_addresses: EndAddresses::default(),
+        destination_addresses: EndAddresses::default(),
         staged: Vec::new(),
         latest: flow,
     }
@@ -400,6 +403,44 @@ fn decisions_of_host_endpoints_are_counted_apart_from_those_of_workloads() {
     }
     assert_eq!(bounded.take(at(3_000)).len(), 1);
     assert!(bounded.dropped() > 0);
+}
+
+#[test]
+fn aggregates_count_connections_by_evidence_and_keep_addresses_outside() {
+    let mut collector = collector(&[]);
+    let mut aggregator = Aggregator::new(at(0), 100);
+    let mut count = |collector: &mut Collector, ms: u64| {
+        for event in collector.take_events(at(ms)) {
+            aggregator.add(&event, |end| collector.describe(end));
+        }
+        let taken = aggregator.take(at(ms));
+        let counts = taken.iter().map(|taken| {
+            let EvidenceCounts { learned, one_way, uncounted, attempts } = taken.evidence;
+            ([learned, one_way, uncounted, attempts], taken.source_addresses.clone())
+        });
+        counts.collect::<Vec<_>>()
+    };
+    let (accepted, refused, open) = (id(AWAY, DB, 1), id(AWAY, DB, 2), id(AWAY, DB, 3));
+    for flow in [accepted, refused, open] {
+        log(&mut collector, flow, PrefixVerdict::Allow, Direction::Ingress, 0);
+        collector.on_new(&report(flow, 1), at(0));
+    }
+    let away = EndAddresses { known: vec![AWAY.parse().unwrap()], has_more: false };
+    let expected = |counts: [u64; 4]| (counts, away.clone());
+    // Nothing is known while connections have a packet each way.
+    assert_eq!(count(&mut collector, 1_000), [expected([0; 4]), expected([0; 4]), expected([0; 4])]);
+    collector.on_end(&report(accepted, 9), at(2_000));
+    collector.on_end(&report(refused, 1), at(2_000));
+    let mut counts = count(&mut collector, 3_000);
+    counts.sort_by_key(|(counts, _)| *counts);
+    assert_eq!(counts, [expected([0, 0, 0, 1]), expected([1, 0, 0, 0])]);
+    // A long connection counts once, before it ends.
+    collector.begin_listing();
+    collector.on_listed(&report(open, 8), at(100_000));
+    collector.end_listing(at(100_000));
+    assert_eq!(count(&mut collector, 101_000), [expected([1, 0, 0, 0])]);
+    collector.on_end(&report(open, 20), at(102_000));
+    assert_eq!(count(&mut collector, 103_000), [expected([0; 4])]);
 }
 
 #[test]

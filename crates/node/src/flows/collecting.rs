@@ -6,11 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tortie_evaluate::DecidedBy;
+use tortie_evaluate::{DecidedBy, Payload};
 use tortie_flows::{
-    Aggregate, Aggregator, Collector, Decision, EndGroup, Event, Flow, LoggedPacket, RuleTotals, Time, Trail,
+    Aggregate, Aggregator, Collector, Decision, EndAddresses, EndGroup, Event, EvidenceCounts, Flow, LoggedPacket,
+    RuleTotals, Time, Trail,
 };
-use tortie_model::PolicyId;
+use tortie_model::{Labels, PolicyId};
 
 use super::file::RotatingFile;
 use super::kernel_events::{ConnectionEvent, KernelEvents, Logged, LoggedBy, Source};
@@ -159,8 +160,8 @@ fn line(aggregate: &Aggregate) -> Vec<u8> {
         "end_time": record::time(aggregate.until),
         "reporter": record::direction(key.reporter),
         "verdict": record::verdict(key.allowed),
-        "source": group(&key.source),
-        "destination": group(&key.destination),
+        "source": end(&key.source, &aggregate.source_labels, &aggregate.source_addresses),
+        "destination": end(&key.destination, &aggregate.destination_labels, &aggregate.destination_addresses),
         "protocol": record::protocol(key.protocol),
         "policies": record::hits(&key.trail),
         "connections_started": aggregate.started,
@@ -182,6 +183,19 @@ fn line(aggregate: &Aggregate) -> Vec<u8> {
         if let Some(port) = key.port {
             object.insert("port".to_owned(), json!(port));
         }
+        if let Payload::Icmp { icmp_type, .. } = aggregate.latest.id.packet.payload() {
+            object.insert("icmp_type".to_owned(), json!(icmp_type));
+        }
+        if key.allowed {
+            let EvidenceCounts { learned, one_way, uncounted, attempts, .. } = aggregate.evidence;
+            let counts = json!({
+                "learned": learned,
+                "one_way": one_way,
+                "uncounted": uncounted,
+                "attempts": attempts,
+            });
+            object.insert("evidence".to_owned(), counts);
+        }
         if !aggregate.staged.is_empty() {
             object.insert("staged".to_owned(), json!(record::staged(&aggregate.staged)));
         }
@@ -189,6 +203,23 @@ fn line(aggregate: &Aggregate) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     line.push(b'\n');
     line
+}
+
+/// Returns a group of ends with the labels and addresses that are known of them.
+fn end(of: &EndGroup, labels: &Labels, addresses: &EndAddresses) -> Value {
+    let mut value = group(of);
+    if let Some(object) = value.as_object_mut() {
+        if !labels.is_empty() {
+            object.insert("labels".to_owned(), json!(labels.iter().collect::<BTreeMap<_, _>>()));
+        }
+        if !addresses.known.is_empty() {
+            object.insert("addresses".to_owned(), json!(addresses.known));
+        }
+        if addresses.has_more {
+            object.insert("more_addresses".to_owned(), json!(true));
+        }
+    }
+    value
 }
 
 fn group(group: &EndGroup) -> Value {
