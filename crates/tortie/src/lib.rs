@@ -56,3 +56,5 @@ pub use tortie_resources as resources;
 pub use tortie_revisions as revisions;
 pub use tortie_rules as rules;
 pub use tortie_selector as selector;
+#[cfg(feature = "suggest")]
+pub use tortie_suggest as suggest;

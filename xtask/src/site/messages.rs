@@ -70,6 +70,7 @@ const TYPES: &[(&str, &str, Sources)] = &[
             ("crates/node/src/local_api/client.rs", "ClientError"),
             ("crates/analysis/src/trace/error.rs", "TraceError"),
             ("crates/analysis/src/trace/service.rs", "ServiceError"),
+            ("crates/suggest/src/proof.rs", "ProofError"),
         ],
     ),
 ];
