@@ -122,6 +122,14 @@ tortie_lab::kernel_test! {
         answers::open_their_addresses(By::FAST);
     }
 
+    fn answers_open_their_addresses_with_ebpf() {
+        answers::open_their_addresses(By::EBPF);
+    }
+
+    fn answers_of_trusted_servers_alone_count_with_ebpf() {
+        trust::answers_of_trusted_servers_alone_count(By::EBPF);
+    }
+
     fn answers_of_trusted_servers_alone_count_with_iptables() {
         trust::answers_of_trusted_servers_alone_count(By::NFT);
     }

@@ -114,7 +114,7 @@ fn forged_and_unasked_answers_teach_nothing(world: &World, web: &Namespace, atta
 /// Has packets to a server's address and port 53 reach another server.
 fn translate(world: &World, from: &str, server: Ipv4Addr, to: SocketAddr) {
     let rule = format!("PREROUTING {from} -d {server} -p udp --dport 53 -j DNAT --to {to}");
-    world.node.shell(&format!("iptables-{} -w -t nat -I {rule}", world.by.0));
+    world.node.shell(&format!("iptables-{} -w -t nat -I {rule}", world.by.iptables()));
 }
 
 /// A Service has the address of a trusted server among its external ones, and leads to a pod.
@@ -195,7 +195,7 @@ fn services_are_followed(world: &World, web: &Namespace) {
 
 /// A cache on the node, whose packets conntrack does not see.
 fn node_local_caches_are_trusted(world: &World, web: &Namespace) {
-    let iptables = format!("iptables-{} -w -t raw", world.by.0);
+    let iptables = format!("iptables-{} -w -t raw", world.by.iptables());
     world.node.shell(&format!(
         "ip addr add {CACHE}/32 dev lo; {iptables} -I PREROUTING -d {CACHE} -p udp --dport 53 -j NOTRACK; {iptables} -I OUTPUT -s \
          {CACHE} -p udp --sport 53 -j NOTRACK"

@@ -59,6 +59,11 @@ impl By {
     pub(super) fn is_ebpf(self) -> bool {
         self.0 == "ebpf"
     }
+
+    /// Returns the implementation of iptables on the node.
+    pub(super) fn iptables(self) -> &'static str {
+        if self.is_ebpf() { "nft" } else { self.0 }
+    }
 }
 
 /// Records by name and kind.
@@ -139,7 +144,7 @@ impl World {
 
     /// Makes everything, and does not start the agent.
     pub(super) fn prepare(by: By) -> Self {
-        let mut node = Node::new(if by.is_ebpf() { "nft" } else { by.0 }, &cluster());
+        let mut node = Node::new(by.iptables(), &cluster());
         node.set("FELIX_BPFENABLED", if by.is_ebpf() { "true" } else { "false" });
         node.set("FELIX_NFTABLESMODE", if by.1.is_some() { "Enabled" } else { "Disabled" });
         node.set("FELIX_NFTABLESLAYOUT", by.1.unwrap_or("Felix"));
