@@ -171,7 +171,8 @@ impl DomainSets {
         self.watched.get(id).map_or_else(|| [].into(), |watched| Arc::clone(&watched.patterns))
     }
 
-    /// Returns the sets of a policy that have domains, as of the last flush, and room in its budget.
+    /// Returns the sets of a policy that have domains, as of the last flush, and room in its
+    /// budget.
     pub(crate) fn admitted(&self, user: Slot) -> Option<&BTreeSet<IpSetId>> {
         self.users.get(&user).map(|user| &user.admitted).filter(|admitted| !admitted.is_empty())
     }

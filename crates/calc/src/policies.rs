@@ -211,7 +211,8 @@ impl Policies {
     }
 
     /// Joins the domains of network sets, and compiles the policies again whose selectors have
-    /// their first domains or no more, or whose budget has other selectors now. Returns the other sets of domains that have changed.
+    /// their first domains or no more, or whose budget has other selectors now. Returns the other
+    /// sets of domains that have changed.
     pub(crate) fn flush_domains(
         &mut self,
         (scanner, bound): (&mut RuleScanner, &mut MemberBound),

@@ -66,8 +66,8 @@ pub enum Reason {
          are left out, first `{network_set}`"
     )]
     JoinedDomains {
-        /// The first network set without effect, in the order in which they are joined: those of the
-        /// cluster, then by their numbers of domains.
+        /// The first network set without effect. Those of the cluster are joined first, then by
+        /// their numbers of domains.
         network_set: NetworkSetName,
         /// Number of the network sets without effect.
         count: usize,

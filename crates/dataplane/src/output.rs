@@ -199,7 +199,7 @@ impl Output {
         first_error(self.families.iter_mut().map(|family| family.replace_set(id, spec, &[])))
     }
 
-    /// Defines a set of token buckets in tables of nftables; iptables makes its own.
+    /// Defines a set of token buckets in nftables tables; iptables makes its own.
     pub(crate) fn define_buckets(&mut self, id: &IpSetId) -> Result<(), UpdateError> {
         first_error(self.families.iter_mut().map(|family| {
             let Some(table) = &mut family.nftables else { return Ok(()) };

@@ -22,9 +22,9 @@ pub struct Settings {
     pub vxlan_from_workloads: bool,
     /// Whether workloads may send IP-in-IP packets, `AllowIPIPPacketsFromWorkloads`.
     pub ipip_from_workloads: bool,
-    /// Whether tracked packets match each egress rule by domain name at any destination. The desired
-    /// state lacks the addresses that endpoints have resolved; without this, a rule by domains alone
-    /// matches no packet.
+    /// Whether tracked packets match each egress rule by domain name at any destination. The
+    /// desired state lacks the addresses that endpoints have resolved; without this, a rule by
+    /// domains alone matches no packet.
     pub assume_domains: bool,
 }
 

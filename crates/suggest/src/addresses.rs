@@ -76,7 +76,7 @@ impl Blocks<'_> {
                     networks.for_each(|net| add(block(*net), None, end.clone()));
                 }
                 End::Node(_) => {
-                    node_networks(self.inventory).into_iter().for_each(|net| add(block(net), None, end.clone()));
+                    node_networks(self.inventory).iter().for_each(|net| add(block(*net), None, end.clone()));
                 }
                 End::Public => public(None).into_iter().for_each(|peer| add(peer, None, end.clone())),
                 End::Private => self.private().into_iter().for_each(|peer| add(peer, None, end.clone())),
@@ -238,7 +238,11 @@ fn public(of: Option<Cidr>) -> Vec<Peer> {
 
 /// Returns the fewest networks with all addresses of nodes and none of pods, none wider than /16 or
 /// /48. Addresses within pools stay single, as pods get the others there.
-pub(crate) fn node_networks(inventory: &Inventory) -> BTreeSet<Cidr> {
+pub(crate) fn node_networks(inventory: &Inventory) -> &BTreeSet<Cidr> {
+    inventory.node_networks.get_or_init(|| networks_of_nodes(inventory))
+}
+
+fn networks_of_nodes(inventory: &Inventory) -> BTreeSet<Cidr> {
     let all: BTreeSet<Cidr> = inventory.nodes.values().flatten().map(|address| Cidr::host(*address)).collect();
     let is_in_pool = |net: &Cidr| inventory.pools.iter().any(|pool| pool.contains(net.address()));
     let (mut found, rest): (BTreeSet<Cidr>, BTreeSet<Cidr>) = all.into_iter().partition(is_in_pool);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tortie_analysis::trace::AddressIndex;
 use tortie_model::{
@@ -33,6 +33,8 @@ pub(crate) struct Inventory {
     pub(crate) owners: BTreeMap<Owner, Vec<Arc<str>>>,
     /// Addresses of nodes.
     pub(crate) nodes: BTreeMap<Arc<str>, BTreeSet<IpAddr>>,
+    /// Networks that stand for all nodes, once they are needed.
+    pub(crate) node_networks: OnceLock<BTreeSet<Cidr>>,
     /// Networks of network sets.
     pub(crate) network_sets: BTreeMap<NetworkSetName, BTreeSet<Cidr>>,
     /// Networks of IP pools, and of the pods of nodes.

@@ -28,5 +28,5 @@ pub use owner::{Owner, OwnerKind};
 pub use policy::{Mark, Peer, RulePort, SuggestedPolicy, SuggestedRule};
 pub use proof::{DeniedEdge, ProofError};
 pub use record::{Edge, EdgeKey, EdgePort, End, Evidence, NotRecorded, OwnerPods, Record, Sightings};
-pub use report::{Note, OwnerReport, Report, Topic};
+pub use report::{Days, DaysError, Note, OwnerReport, Report, Topic};
 pub use suggestion::{Suggestion, suggest};

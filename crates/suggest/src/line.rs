@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::labels::LabelMap;
 
@@ -26,10 +27,8 @@ pub(crate) struct Line {
     time: Option<String>,
     start_time: Option<String>,
     end_time: Option<String>,
-    #[serde(default)]
-    egress: Vec<serde::de::IgnoredAny>,
-    #[serde(default)]
-    ingress: Vec<serde::de::IgnoredAny>,
+    egress: Option<Vec<IgnoredAny>>,
+    ingress: Option<Vec<IgnoredAny>>,
     #[serde(default)]
     pub(crate) packets: u64,
     #[serde(default)]
@@ -86,12 +85,12 @@ impl Line {
 
     /// Reports whether no rule decided about the flow at either end.
     pub(crate) fn is_unjudged(&self) -> bool {
-        self.reporter.is_none() && self.egress.is_empty() && self.ingress.is_empty()
+        [&self.egress, &self.ingress].iter().all(|hits| hits.as_ref().is_some_and(Vec::is_empty))
     }
 
     /// Reports whether a rule decided about the flow at its destination.
     pub(crate) fn is_judged_at_destination(&self) -> bool {
-        !self.ingress.is_empty() || self.reporter.as_deref() == Some("ingress")
+        self.ingress.as_ref().is_some_and(|hits| !hits.is_empty()) || self.reporter.as_deref() == Some("ingress")
     }
 
     /// Returns begin and latest time in seconds since 1970.

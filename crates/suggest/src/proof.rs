@@ -1,6 +1,7 @@
 //! Proof that policies allow the edges from which they were made.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -75,6 +76,15 @@ pub struct DeniedEdge {
     pub pod: String,
     /// The deciding rule in words.
     pub decided_by: String,
+}
+
+impl fmt::Display for DeniedEdge {
+    /// Writes the edge, the end that denies it, and the deciding rule.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { edge, direction, pod, decided_by } = self;
+        let end = if *direction == Direction::Ingress { "ingress" } else { "egress" };
+        write!(f, "{edge}: {end} of {pod} is denied by {decided_by}")
+    }
 }
 
 /// A pod of the proof.

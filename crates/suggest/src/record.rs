@@ -165,7 +165,7 @@ impl OwnerPods {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotRecorded {
-    /// Connections of new edges beyond the bound of the record.
+    /// Connections of new edges, and pods of new owners, beyond the bound of the record.
     pub beyond_bound: u64,
     /// Late replies of UDP, which conntrack took for new flows.
     pub late_replies: u64,
@@ -239,8 +239,8 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Default bound of the number of edges.
-    pub const EDGES: usize = 10_000_000;
+    /// Default bound of the number of edges, and of owners: about 1 GiB.
+    pub const EDGES: usize = 2_000_000;
 
     /// Returns an empty record with this bound of the number of edges.
     #[must_use]
@@ -265,7 +265,7 @@ impl Record {
     /// Records a pod of an owner, with its labels if they are known.
     pub fn see_pod(&mut self, owner: &Owner, pod: &str, labels: Option<&LabelMap>) {
         let seen = OwnerPods { names: [pod.into()].into(), label_sets: labels.cloned().into_iter().collect() };
-        self.owners.entry(owner.clone()).or_default().merge(&seen);
+        self.add_pods(owner, &seen);
     }
 
     /// Adds all edges and pods of another record.
@@ -274,7 +274,7 @@ impl Record {
             self.add(key.clone(), edge);
         }
         for (owner, pods) in &other.owners {
-            self.owners.entry(owner.clone()).or_default().merge(pods);
+            self.add_pods(owner, pods);
         }
         let (own, others) = (&mut self.not_recorded, other.not_recorded);
         own.beyond_bound = own.beyond_bound.max(others.beyond_bound);
@@ -301,6 +301,15 @@ impl Record {
         self.not_recorded
     }
 
+    /// Adds pods of an owner; counts those of new owners beyond the bound.
+    fn add_pods(&mut self, owner: &Owner, pods: &OwnerPods) {
+        if self.owners.len() < self.bound || self.owners.contains_key(owner) {
+            self.owners.entry(owner.clone()).or_default().merge(pods);
+        } else {
+            self.not_recorded.beyond_bound += 1;
+        }
+    }
+
     fn add(&mut self, key: EdgeKey, edge: &Edge) {
         let key = match (key.source.is_outside(), key.destination.is_outside()) {
             (false, true) => EdgeKey { destination: self.bounded(&key, true), ..key },
@@ -319,6 +328,10 @@ impl Record {
     fn bounded(&mut self, key: &EdgeKey, is_source: bool) -> End {
         let (own, end) = if is_source { (&key.source, &key.destination) } else { (&key.destination, &key.source) };
         let place = (own.clone(), is_source, key.protocol, key.port);
+        if self.edges.len() >= self.bound && !self.outside.contains_key(&place) {
+            // The edge is new, and will be refused.
+            return end.clone();
+        }
         let entry = self.outside.entry(place.clone());
         let outside = entry.or_insert_with(|| Outside::Addresses(BTreeSet::new()));
         let width = std::mem::discriminant(outside);

@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 use crate::owner::Owner;
 use crate::record::{Edge, EdgeKey, EdgePort, End, Record, ported};
 
 /// Seconds of an hour, in which many single connections are a scan.
 const HOUR: u64 = 3_600;
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 /// Number of destinations and ports with a single connection in an hour from which they are a scan.
 const SCAN: usize = 20;
@@ -149,6 +154,48 @@ impl Report {
         for owner in scanners(record, is_subject) {
             self.note(Topic::Scan, owner);
         }
+    }
+}
+
+/// Number of days; as text `7d`, or `7`.
+///
+/// ```
+/// use tortie_suggest::Days;
+///
+/// assert_eq!("7d".parse(), Ok(Days(7)));
+/// assert_eq!("30".parse(), Ok(Days(30)));
+/// assert!("7h".parse::<Days>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_structs, reason = "a number is all")]
+pub struct Days(pub u64);
+
+/// Error of a text that is no number of days.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a number of days, such as 7d")]
+#[non_exhaustive]
+pub struct DaysError {
+    /// The text.
+    pub text: String,
+    source: ParseIntError,
+}
+
+impl FromStr for Days {
+    type Err = DaysError;
+
+    fn from_str(text: &str) -> Result<Self, DaysError> {
+        let number = text.strip_suffix('d').unwrap_or(text).parse();
+        number.map(Self).map_err(|source| DaysError { text: text.to_owned(), source })
+    }
+}
+
+impl Report {
+    /// Returns a line that the record covers fewer days; `None` if it does not.
+    #[must_use]
+    pub fn shortfall(&self, wanted: Days) -> Option<String> {
+        let (first, last) = self.span.unwrap_or_default();
+        let covered = last.saturating_sub(first) / DAY;
+        (covered < wanted.0).then(|| format!("the flows cover {covered} of {} days\n", wanted.0))
     }
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Flow, cluster, learned};
-use tortie_suggest::{Base, External, Form, Learner, Level, Options, Suggestion, Topic, suggest};
+use tortie_suggest::{Base, Days, External, Form, Learner, Level, Options, Suggestion, Topic, suggest};
 
 const SHOP: &str = "
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
@@ -68,6 +68,8 @@ fn policies_are_short_and_stable() {
     let left_out = |topic| suggestion.report.notes.iter().filter(|note| note.topic == topic).count();
     assert_eq!([Topic::Attempt, Topic::Denied, Topic::SeenOnce].map(left_out), [2, 1, 3], "{}", suggestion.report);
     assert!(!suggestion.report.is_incomplete());
+    let shortfall = suggestion.report.shortfall(Days(7)).unwrap();
+    assert_eq!((shortfall.as_str(), suggestion.report.shortfall(Days(1))), ("the flows cover 1 of 7 days\n", None));
     let json = suggestion.to_json();
     assert_eq!(json["policies"][2]["metadata"]["name"], "suggest-web");
     assert_eq!((&json["owners"][0]["pods"], &json["incomplete"]), (&1.into(), &false.into()));
@@ -157,6 +159,31 @@ fn icmp_is_left_out_of_kubernetes_policies_and_listed() {
     let calico = suggested(&with_ping, &options);
     assert!(!calico.report.is_incomplete(), "{}", calico.report);
     assert!(calico.to_yaml().contains("protocol: ICMP"), "{}", calico.to_yaml());
+}
+
+const PLATFORM: &str = "
+---
+{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: platform}, spec: {order: 1}}
+---
+{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: platform.db}, spec: {tier: platform,
+  selector: app == 'db', types: [Ingress], ingress: [{action: Deny, protocol: TCP, destination: {ports: [5432]}}, {action: Pass}]}}
+";
+
+#[test]
+fn edges_that_other_policies_deny_by_now_are_named() {
+    let cluster = cluster(&(shop() + PLATFORM));
+    let record = learned(&cluster, &flows());
+    let mut options = Options::default();
+    let isolated = suggest(&cluster, &record, &options).unwrap();
+    let db = isolated.policies.iter().find(|policy| &*policy.name == "suggest-db").unwrap();
+    assert!(db.ingress.is_none() && db.egress.is_some(), "the platform isolates ingress already");
+    assert_eq!(isolated.denied, []);
+    options.all = true;
+    let suggestion = suggest(&cluster, &record, &options).unwrap();
+    let [denied] = &suggestion.denied[..] else { panic!("{:?}", suggestion.denied) };
+    assert_eq!(denied.edge.to_string(), "shop/deployment/web -> shop/statefulset/db TCP 5432");
+    assert!(denied.to_string().contains(" is denied by GlobalNetworkPolicy/platform.db"), "{denied}");
+    assert!(denied.decided_by.starts_with("GlobalNetworkPolicy/platform.db, ingress rule 0"), "{denied:?}");
 }
 
 #[test]

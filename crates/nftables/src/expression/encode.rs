@@ -88,12 +88,7 @@ fn data(expression: &Expression, ports: &mut impl FnMut() -> u32, out: &mut Writ
             limited(*rate, *per_seconds, *burst, *inverted, out);
         }
         Expression::AboveLimitOfEach { set, register, rate, per_seconds, burst } => {
-            out.text(dynset::SET, set);
-            numbers([(dynset::OP, dynset::UPDATE), (dynset::SREG, register.0)], out);
-            out.nested(dynset::EXPR, |out| {
-                out.text(EXPR_NAME, "limit");
-                out.nested(EXPR_DATA, |out| limited(*rate, *per_seconds, *burst, true, out));
-            });
+            with_bucket(set, *register, out, |out| limited(*rate, *per_seconds, *burst, true, out));
         }
         Expression::ConnectionsAbove { count } => {
             numbers([(connlimit::COUNT, *count), (connlimit::FLAGS, connlimit::INVERTED)], out);
@@ -217,6 +212,16 @@ fn limited(rate: u64, per_seconds: u64, burst: u32, inverted: bool, out: &mut Wr
     out.u64(limit::UNIT, per_seconds);
     let flags = if inverted { limit::INVERTED } else { 0 };
     numbers([(limit::BURST, burst), (limit::TYPE, 0), (limit::FLAGS, flags)], out);
+}
+
+/// Writes the lookup of a register's bucket, and its limit.
+fn with_bucket(set: &str, register: Register, out: &mut Writer, limit: impl FnOnce(&mut Writer)) {
+    out.text(dynset::SET, set);
+    numbers([(dynset::OP, dynset::UPDATE), (dynset::SREG, register.0)], out);
+    out.nested(dynset::EXPR, |out| {
+        out.text(EXPR_NAME, "limit");
+        out.nested(EXPR_DATA, limit);
+    });
 }
 
 fn rejected(kind: Rejection, out: &mut Writer) {

@@ -55,6 +55,10 @@ fn tcp_counts_once_it_carried_data_both_ways() {
     let mut older = flow("TCP", (4, 80), "started", (0, 0), 0);
     older["egress"] = json!([]);
     assert_eq!(edges(&[older.clone()]), learned);
+    // Without its rules, a line does not show that none decided.
+    let mut other_form = older.clone();
+    other_form.as_object_mut().unwrap().remove("ingress");
+    assert_eq!(edges(&[other_form]), other);
     older["verdict"] = json!("deny");
     assert_eq!(edges(&[older]), other);
 }
@@ -91,6 +95,35 @@ fn aggregates_count_by_their_evidence_or_their_average() {
     assert_eq!(line(json!({"evidence": {"attempts": 4}})).1, [LEARNED]);
     assert_eq!(line(json!({"verdict": "deny"})).1, [LEARNED]);
     assert_eq!(line(json!({"at": "host endpoint"})), (vec![], vec![]));
+}
+
+#[test]
+fn aggregates_have_addresses_and_labels() {
+    let line = |destination: Value| {
+        json!({
+            "start_time": "2026-01-05T10:00:00.000Z", "end_time": "2026-01-05T10:05:00.000Z", "reporter": "egress",
+            "verdict": "allow", "protocol": "TCP", "port": 443, "evidence": {"learned": 1}, "destination": destination,
+            "source": {
+                "kind": "workload", "namespace": "n", "name": "copy-29012345-*",
+                "labels": {"job-name": "copy-29012345", "projectcalico.org/namespace": "n"},
+            },
+        })
+    };
+    let to = |destination: Value| edges(&[line(destination)]).0;
+    let public =
+        |more: bool| json!({"kind": "public", "addresses": ["192.0.2.1", "192.0.2.2"], "more_addresses": more});
+    assert_eq!(to(public(false)), ["n/cronjob/copy -> 192.0.2.1 TCP 443", "n/cronjob/copy -> 192.0.2.2 TCP 443"]);
+    assert_eq!(to(public(true)), ["n/cronjob/copy -> any public address TCP 443"]);
+    assert_eq!(to(json!({"kind": "private"})), ["n/cronjob/copy -> an unknown private address TCP 443"]);
+    let set = json!({"kind": "network set", "name": "n/partners"});
+    assert_eq!(to(set), ["n/cronjob/copy -> network set n/partners TCP 443"]);
+
+    let mut learner = Learner::new(&[]);
+    learner.read_flow(&line(public(false)));
+    let record = learner.finish();
+    let (_, pods) = record.owners().next().unwrap();
+    let labels: LabelMap = [("job-name".into(), "copy-29012345".into())].into();
+    assert_eq!(pods.label_sets, [labels].into());
 }
 
 #[test]

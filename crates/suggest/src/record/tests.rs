@@ -44,6 +44,14 @@ fn edges_beyond_the_bound_are_counted() {
         record.observe(&key(owner("a"), owner("b"), port), LEARNED, 5, 1);
     }
     assert_eq!((record.edges().len(), record.not_recorded().beyond_bound), (2, 2));
+    record.observe(&key(owner("a"), address(1), 1), LEARNED, 5, 1);
+    assert_eq!((record.edges().len(), record.not_recorded().beyond_bound), (2, 3));
+    assert!(record.outside.is_empty());
+    for number in 0..9 {
+        let End::Owner(owner) = owner(&format!("o{number}")) else { continue };
+        record.see_pod(&owner, "pod", None);
+    }
+    assert_eq!(record.owners().len(), 2);
 }
 
 /// An observation: edge by small numbers, evidence, time, connection.

@@ -43,8 +43,8 @@ spec:
   - {action: Allow, protocol: TCP, destination: {domains: ['*.example.com', Exact.Example.NET., '*.svc.cluster.local'], ports: [7, 80]}}
 ";
 
-/// How a node enforces: the implementation of iptables, and a layout of nftables instead. With
-/// `ebpf`, chains of iptables-nft or of nftables are beside programs.
+/// Back end of a node: the implementation of iptables, or with a layout nftables instead. `ebpf` has
+/// chains of either beside programs.
 #[derive(Clone, Copy)]
 pub(super) struct By(pub(super) &'static str, pub(super) Option<&'static str>);
 
@@ -66,9 +66,11 @@ impl By {
     }
 }
 
+type Records = BTreeMap<(String, u16), Vec<Record>>;
+
 /// Records by name and kind.
 #[derive(Clone, Default)]
-pub(super) struct Zone(Arc<Mutex<BTreeMap<(String, u16), Vec<Record>>>>);
+pub(super) struct Zone(Arc<Mutex<Records>>);
 
 impl Zone {
     pub(super) fn set(&self, name: &str, kind: u16, records: impl Into<Vec<Record>>) {
@@ -123,7 +125,7 @@ impl Zone {
 }
 
 /// A node with the pods `web` and `client`, and a network outside. All addresses of 10.98.0.0/16
-/// and fd00:98::/64 are outside, and answer at port 80 and 7.
+/// and `fd00:98::/64` are outside, and answer at port 80 and 7.
 pub(super) struct World {
     pub(super) node: Node,
     pub(super) pods: [Namespace; 2],

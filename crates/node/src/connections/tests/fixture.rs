@@ -105,7 +105,8 @@ pub(in crate::connections) fn updates() -> Vec<DesiredUpdate> {
     ]
 }
 
-/// An evaluator with the settings of a node with rules in chains, and SSH as the only failsafe port.
+/// An evaluator with the settings of a node with rules in chains, and SSH as the only failsafe
+/// port.
 pub(in crate::connections) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
     let ssh = FailsafePort { protocol: Protocol::TCP, port: 22, net: None };
     let settings = super::super::evaluation(&RulesConfig::default());
