@@ -43,7 +43,7 @@ Exit codes:
   2    wrong usage, or a selector that does not parse; for `plan` and `diff`:
        something changes
   3    for `trace`: the connection is denied; for `status`: the agent is not
-       ready
+       ready; for `suggest`: policies cannot express all observed connections
   4    for `trace --live`: the kernel disagrees with the calculation; for
        `trace --tables`: a table does
   129  for `dataplane`: a parameter changed; both programs must be started again";

@@ -80,6 +80,7 @@ mod staged;
 mod status;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod store;
+mod suggest;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
 mod typha_service;
@@ -107,6 +108,7 @@ impl Command {
             Parsed::Plan(args) => plan::run(&args),
             Parsed::Diff(args) => plan::diff(&args),
             Parsed::Map(args) => map::run(&args),
+            Parsed::Suggest(args) => suggest::run(&args),
             Parsed::Status(args) => status::run(&args),
             Parsed::Config(args) => configuration::run(&args),
             Parsed::Flows(args) => flows::run(&args),
@@ -174,6 +176,7 @@ enum Parsed {
     Plan(plan::Args),
     Diff(plan::DiffArgs),
     Map(map::Args),
+    Suggest(suggest::Args),
     Status(status::Args),
     Config(configuration::Args),
     Flows(flows::Args),

@@ -8,7 +8,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "dataplane", "controller", "fanout", "cleanup"]),
     ("Inspect", &["status", "config", "show", "flows", "get", "ipam", "trace", "map", "history", "node"]),
     ("Change", &["apply", "create", "replace", "patch", "label", "delete", "staged", "confirm", "rollback"]),
-    ("Author", &["check", "plan", "diff", "render", "selector", "replay"]),
+    ("Author", &["check", "plan", "diff", "render", "selector", "suggest", "replay"]),
     ("Reference", &["parameters", "reference", "man", "completions", "version", "help"]),
 ];
 

@@ -93,6 +93,7 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/commands/map.md");
         follow("docs/book/src/commands/render.md");
         follow("docs/book/src/commands/selector.md");
+        follow("docs/book/src/commands/suggest.md");
         follow("docs/book/src/commands/replay.md");
         follow("docs/book/src/commands/confirm.md");
         follow("docs/book/src/commands/staged.md");

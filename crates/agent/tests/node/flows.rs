@@ -239,6 +239,17 @@ tortie_lab::kernel_test! {
             flows(&node, &["--port", "80"]).into_iter().find(|flow| flow["stage"] == "ended")
         });
         assert!(ended["packets"].as_u64().unwrap() >= 3 && ended["reply_bytes"].as_u64().unwrap() > 100, "{ended}");
+
+        // It becomes a rule of a suggestion; the denied attempt does not.
+        knock(&client, 81);
+        first(&node, &["--port", "81"]);
+        let datastore = format!("file:{}", node.manifests().display());
+        let output = node.ask(&["suggest", "--datastore", &datastore, "--all"]);
+        let (text, remarks) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{remarks}");
+        assert!(text.contains("name: suggest-web\n") && text.contains("- port: 80\n"), "{text}{remarks}");
+        assert!(!text.contains("81"), "{text}");
+        assert!(remarks.contains("left out: denied by policy:\n") && remarks.contains("TCP 81\n"), "{remarks}");
     }
 
     fn aggregates_go_to_a_file() {
@@ -247,6 +258,7 @@ tortie_lab::kernel_test! {
         let file = node.folder().join("logs/flows.jsonl");
         node.set("FELIX_FLOWLOGSFILE", file.to_str().unwrap());
         node.set("FELIX_FLOWLOGSFLUSHINTERVAL", "1");
+        node.shell("sysctl -qw net.netfilter.nf_conntrack_acct=1");
         let (web, client) = (connect(&node, "web", 2), connect(&node, "client", 3));
         serve(&web, &[80], &[]);
         node.start();
@@ -261,6 +273,19 @@ tortie_lab::kernel_test! {
             (total >= 3).then_some(total)
         });
         assert!(total >= 3);
+        node.shell("conntrack -D -p tcp --dport 80 2>&1");
+        let evidence = until("the evidence is in the file", &node, || {
+            let text = fs::read_to_string(&file).ok()?;
+            let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let learned = |line: &&Value| line["evidence"]["learned"].as_u64().is_some_and(|count| count > 0);
+            lines.iter().find(learned).cloned()
+        });
+        assert_eq!(evidence["evidence"]["attempts"], 0, "{evidence}");
+        assert!(evidence["destination"]["labels"]["app"] == "web", "{evidence}");
+        let datastore = format!("file:{}", node.manifests().display());
+        let output = node.ask(&["suggest", "--datastore", &datastore, "--all", "--flows", file.to_str().unwrap()]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("- port: 80\n"), "{output:?}");
     }
 
     fn nothing_is_collected_by_default() {
