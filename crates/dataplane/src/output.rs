@@ -183,7 +183,10 @@ impl Output {
             .iter()
             .filter_map(|((family, id), defect)| Some(((*family, self.domain_sets.get(id)?.clone()), *defect)));
         let of_domains: Vec<_> = of_domains.collect();
-        defects.extend(of_domains);
+        for (set, defect) in of_domains {
+            let all: &mut SetDefect = defects.entry(set).or_default();
+            *all = all.or(defect);
+        }
         defects
     }
 

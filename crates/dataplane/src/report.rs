@@ -417,6 +417,8 @@ impl fmt::Display for ProgramProblem {
 pub enum Reduction {
     /// These rules, counted from 0, which allow or log.
     LeftOut(Vec<usize>),
+    /// Sets of domains in these rules, counted from 0, which allow other destinations as before.
+    WithoutDomains(Vec<usize>),
     /// All of it: the chain denies everything.
     Closed,
 }
@@ -426,12 +428,21 @@ impl fmt::Display for Reduction {
         match self {
             Self::Closed => f.write_str("everything is denied"),
             Self::LeftOut(rules) => {
-                let numbers: Vec<String> = rules.iter().map(ToString::to_string).collect();
-                let (noun, verb) = if rules.len() == 1 { ("rule", "is") } else { ("rules", "are") };
-                write!(f, "{noun} {} {verb} left out", numbers.join(", "))
+                let verb = if rules.len() == 1 { "is" } else { "are" };
+                write!(f, "{} {verb} left out", numbered(rules))
+            }
+            Self::WithoutDomains(rules) => {
+                let verb = if rules.len() == 1 { "allows" } else { "allow" };
+                write!(f, "{} {verb} no destination by name", numbered(rules))
             }
         }
     }
+}
+
+fn numbered(rules: &[usize]) -> String {
+    let numbers: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    let noun = if rules.len() == 1 { "rule" } else { "rules" };
+    format!("{noun} {}", numbers.join(", "))
 }
 
 /// Reason why an endpoint cannot be programmed, in whole or in part.

@@ -1,9 +1,9 @@
 //! Treatment of rules whose IP sets are not in the kernel as desired.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tortie_ipsets::SetFailure;
-use tortie_model::desired::{RuleSets, SetIds};
+use tortie_model::desired::{RuleSets, Rules, SetIds};
 use tortie_model::{Family, IpSetId, RuleAction};
 
 /// Difference between a set in the kernel and the desired set.
@@ -15,6 +15,17 @@ pub(crate) struct SetDefect {
     pub(crate) lacks: bool,
     /// It may hold unwanted members.
     pub(crate) exceeds: bool,
+}
+
+impl SetDefect {
+    /// Returns the defects of both sets.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self {
+            absent: self.absent || other.absent,
+            lacks: self.lacks || other.lacks,
+            exceeds: self.exceeds || other.exceeds,
+        }
+    }
 }
 
 /// All defective sets.
@@ -62,6 +73,48 @@ pub(crate) fn effect(action: RuleAction, sets: &RuleSets, defect: impl Fn(&IpSet
             Effect::Stays
         }
     }
+}
+
+/// Rules without some of their sets of domains.
+#[derive(Debug)]
+pub(crate) struct WithoutDomains {
+    pub(crate) rules: Rules,
+    /// Indices of the rules that have lost sets.
+    pub(crate) reduced: Vec<usize>,
+    /// The sets.
+    pub(crate) sets: BTreeSet<IpSetId>,
+}
+
+/// Returns the rules without sets of domains that are missing or have unwanted members, where other
+/// sets are an alternative to these: then the rule allows the other destinations. `None` if that
+/// concerns no rule. Rules that have no alternative are left to [`effect`].
+#[expect(clippy::expect_used, reason = "a rule loses only sets that its fields do not need")]
+pub(crate) fn without_domains(rules: &Rules, defect: impl Fn(&IpSetId) -> SetDefect) -> Option<WithoutDomains> {
+    let is_bad = |id: &&IpSetId| {
+        let defect = defect(id);
+        defect.absent || defect.exceeds
+    };
+    let mut sets: Vec<RuleSets> = Vec::with_capacity(rules.len());
+    let (mut reduced, mut bad) = (Vec::new(), BTreeSet::new());
+    for (index, view) in rules.iter().enumerate() {
+        let mut rest = view.sets.clone();
+        let (lost, kept): (Vec<&IpSetId>, Vec<&IpSetId>) = view.sets.dst_domains.iter().partition(is_bad);
+        let needs_some = view.sets.dst.is_empty() || !view.rule.destination.extras.domains.is_empty();
+        if !lost.is_empty() && !(needs_some && kept.is_empty()) {
+            rest.dst_domains = kept.into_iter().cloned().collect();
+            reduced.push(index);
+            bad.extend(lost.into_iter().cloned());
+        }
+        sets.push(rest);
+    }
+    if reduced.is_empty() {
+        return None;
+    }
+    let views = rules.iter();
+    let by_proxy = views.clone().any(|view| view.http_by_proxy);
+    let all = views.map(|view| view.rule.clone()).collect();
+    let rules = Rules::new(all, sets.into()).expect("rules keep the sets that they need");
+    Some(WithoutDomains { rules: rules.with_http_by_proxy(by_proxy), reduced, sets: bad })
 }
 
 #[cfg(test)]

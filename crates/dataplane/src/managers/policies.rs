@@ -11,7 +11,7 @@ use tortie_rules::{PolicyChains, Renderer, RuleProblem};
 
 use crate::output::Output;
 use crate::report::{DataplaneProblem, Owner, Reduction};
-use crate::set_defects::{Effect, SetDefect, SetDefects, effect};
+use crate::set_defects::{Effect, SetDefect, SetDefects, WithoutDomains, effect, without_domains};
 
 const POLICY_TABLES: [Table; 3] = [Table::Raw, Table::Mangle, Table::Filter];
 const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
@@ -118,6 +118,22 @@ impl Policies {
         (Arc::new(rest), Some((Reduction::LeftOut(left_out.into_iter().collect()), sets)))
     }
 
+    /// Returns the policy without sets of domains that are missing or have unwanted members, where
+    /// its rules have alternatives to these, and the reduction. `None` if it has no such sets.
+    fn without_domains(
+        defects: &SetDefects,
+        policy: &Policy,
+        family: Family,
+    ) -> Option<(Policy, (Reduction, Vec<IpSetId>))> {
+        let defect = |id: &IpSetId| defects.get(&(family, id.clone())).copied().unwrap_or_default();
+        if defects.is_empty() {
+            return None;
+        }
+        let WithoutDomains { rules, reduced, sets } = without_domains(&policy.outbound, defect)?;
+        let cause = (Reduction::WithoutDomains(reduced), sets.into_iter().collect());
+        Some((Policy { outbound: rules, ..policy.clone() }, cause))
+    }
+
     /// Renders these policies anew.
     pub(crate) fn rewrite<'a>(&mut self, policies: impl Iterator<Item = &'a PolicyId>) {
         self.dirty_policies.extend(policies.cloned());
@@ -150,6 +166,14 @@ impl Policies {
         let needed = policy.is_some_and(|policy| policy.source.needed_on_every_node);
         for family_output in &mut output.families {
             let family = family_output.family;
+            let without_domains = policy.and_then(|policy| Self::without_domains(&self.defects, policy, family));
+            let policy = match &without_domains {
+                Some((policy, cause)) => {
+                    reduced.push(reduction(&owner, family, Direction::Egress, cause.clone()));
+                    Some(policy)
+                }
+                None => policy.map(|policy| &**policy),
+            };
             let chains = policy.and_then(|policy| renderer.policy(id, policy, family));
             let pinned = needed && chains.is_some();
             match chains {

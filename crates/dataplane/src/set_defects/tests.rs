@@ -1,3 +1,5 @@
+use tortie_model::Rule;
+
 use super::*;
 
 const ABSENT: SetDefect = SetDefect { absent: true, lacks: false, exceeds: false };
@@ -47,4 +49,31 @@ fn each_defect_of_each_set_of_each_rule() {
         }
         assert_eq!(effect(action, &none(), |_| defect), Stays, "it has no sets");
     }
+}
+
+/// A rule keeps its other destinations; one without others is left out as a whole.
+#[test]
+fn domains_are_an_alternative_that_can_be_missing() {
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).into()).collect::<SetIds>();
+    let with =
+        |dst: &[&str], domains: &[&str]| RuleSets { dst: ids(dst), dst_domains: ids(domains), ..RuleSets::default() };
+    let all = [with(&[], &["d:x"]), with(&["s:y"], &["d:x"]), with(&[], &["d:x", "d:z"]), with(&["s:y"], &["d:z"])];
+    let mut written = Rule::new(RuleAction::Allow);
+    written.destination.extras.domains = ["a.io".parse().unwrap()].into();
+    let all: Vec<RuleSets> = all.into_iter().chain([with(&["s:y"], &["d:x"])]).collect();
+    let rules = [vec![Rule::new(RuleAction::Allow); 4], vec![written]].concat();
+    let rules = Rules::new(rules.into(), all.clone().into()).unwrap();
+    let bad = |wanted| move |id: &IpSetId| if id.as_str() == "d:x" { wanted } else { SetDefect::default() };
+    for defect in [ABSENT, EXCEEDS] {
+        let WithoutDomains { rules, reduced, sets } = without_domains(&rules, bad(defect)).unwrap();
+        assert_eq!((reduced, sets), (vec![1, 2], ["d:x".into()].into()));
+        let left = [all[0].clone(), with(&["s:y"], &[]), with(&[], &["d:z"]), all[3].clone(), all[4].clone()];
+        assert_eq!(**rules.sets(), left);
+        let effects = rules.iter().map(|view| effect(view.action(), view.sets, bad(defect)));
+        let (left_out, stays) = (Effect::LeftOut, Effect::Stays);
+        assert_eq!(effects.collect::<Vec<_>>(), [left_out, stays, stays, stays, left_out]);
+    }
+    assert!(without_domains(&rules, bad(LACKS)).is_none());
+    assert_eq!(ABSENT.or(LACKS), SetDefect { absent: true, lacks: true, exceeds: false });
+    assert_eq!(LACKS.or(EXCEEDS), SetDefect { absent: false, lacks: true, exceeds: true });
 }

@@ -492,6 +492,30 @@ fn other_destinations_are_an_alternative() {
 }
 
 #[test]
+fn a_rule_keeps_other_destinations_where_a_set_of_domains_cannot_be_made() {
+    for backend in [Backend::Legacy, Backend::Nft] {
+        let mut kernel = kernel(backend);
+        kernel.netfilter.sets.poison("cali40d:x.0", true);
+        let mut updates = world();
+        updates.push(set("s:nets", &["192.0.2.0/24"]));
+        updates.push(by_name("names", &["d:x"], &["s:nets"]));
+        let mut dataplane = started(with_domains(backend), updates);
+        let report = dataplane.apply(&mut kernel);
+        let problems = texts(&report.problems);
+        let expected = "policy GlobalNetworkPolicy/names: IPv4 egress: rule 0 allows no destination by name, because of \
+                        IP set d:x";
+        assert!(problems.iter().any(|text| text == expected), "{problems:#?}");
+        let chain = rules(&kernel, Table::Filter, "cali-po-gnp/names");
+        assert!(chain.contains("--match-set cali40s:nets dst ") && !chain.contains("d:x"), "{chain}");
+        let v6 = kernel.tables(Family::V6).rules(Table::Filter, "cali-po-gnp/names").unwrap().concat();
+        assert!(v6.contains("cali60s:nets dst ") && v6.contains("cali60d:x.0 dst,src"), "{v6}");
+        kernel.netfilter.sets.poison("cali40d:x.0", false);
+        applied(&mut dataplane, &mut kernel);
+        assert!(rules(&kernel, Table::Filter, "cali-po-gnp/names").contains("cali40d:x.0 dst,src"));
+    }
+}
+
+#[test]
 fn without_a_learner_rules_are_left_out_and_named() {
     let mut kernel = kernel(Backend::Nft);
     kernel.learner = None;
