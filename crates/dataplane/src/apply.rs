@@ -109,6 +109,20 @@ impl Dataplane {
         }
     }
 
+    /// Passes the learner new sets of domains and learning endpoints before eBPF programs enforce
+    /// the policies with them, so that no address is closed meanwhile. Call it before programs get
+    /// the updates since the last call. Does nothing before programs have enforced policy once.
+    pub fn prepare_programs(&mut self, kernel: &mut dyn Kernel) {
+        if !self.gates.are_open() || !self.policy.programs_in_force || !self.managers.domains.is_used() {
+            return;
+        }
+        self.managers.domains.set_has_learner(kernel.domains().is_some());
+        self.complete();
+        let commands = self.managers.domains.commands_before(&BTreeSet::new());
+        // The apply reports failures, and passes these commands again.
+        self.tell_learner(kernel, commands, &mut Vec::new(), &mut Vec::new());
+    }
+
     /// Passes commands to the learner. If they fail, the next apply passes them again.
     fn tell_learner(
         &mut self,

@@ -411,6 +411,19 @@ fn answers_are_queued_beside_programs_that_match_learned_addresses() {
     assert_eq!(learner.scopes[&interface("cali1")].2, ["d:x".into()]);
     assert_eq!(learner.sets["d:x"].len(), 2);
 
+    // The learner gets other sets before programs do.
+    dataplane.on_update(patterns("d:y", &["a.io", "b.io"]));
+    dataplane.on_update(by_name("names", &["d:y"], &[]));
+    dataplane.prepare_programs(&mut kernel);
+    let learner = kernel.learner.as_ref().unwrap();
+    assert_eq!(learner.scopes[&interface("cali1")].2, ["d:x".into(), "d:y".into()]);
+    assert_eq!(learner.sets["d:y"].len(), 2);
+    dataplane.on_update(DesiredUpdate::IpSetRemove("d:x".into()));
+    applied(&mut dataplane, &mut kernel);
+    let learner = kernel.learner.as_ref().unwrap();
+    assert_eq!(learner.scopes[&interface("cali1")].2, ["d:y".into()]);
+    assert!(!learner.sets.contains_key("d:x"));
+
     // The host learns as well.
     dataplane.on_update(host("eth0", host_endpoint(Some("eth0"), &[]), &["names"]));
     applied(&mut dataplane, &mut kernel);
@@ -418,7 +431,7 @@ fn answers_are_queued_beside_programs_that_match_learned_addresses() {
     assert!(kernel.learner.as_ref().unwrap().scopes.contains_key(&Scope::Host));
     dataplane.on_update(DesiredUpdate::HostEndpointRemove("eth0".into()));
     dataplane.on_update(DesiredUpdate::PolicyRemove(policy_id("names")));
-    dataplane.on_update(DesiredUpdate::IpSetRemove("d:x".into()));
+    dataplane.on_update(DesiredUpdate::IpSetRemove("d:y".into()));
     dataplane.on_update(workload("one", pod("cali1", 1), &[]));
     applied(&mut dataplane, &mut kernel);
     assert!(!kernel.state().contains("dns-"), "{}", kernel.state());

@@ -269,6 +269,7 @@ impl<K: Kernel> InKernel<K> {
     /// attempt.
     fn apply_programs(&mut self, now: Duration) -> Duration {
         let Some(programs) = &mut self.companions.programs else { return HEARTBEAT };
+        self.dataplane.prepare_programs(&mut self.kernel);
         let span = tracing::debug_span!("programs", problems = tracing::field::Empty).entered();
         let PolicyState { in_force, problems } = programs.apply(now);
         span.record("problems", problems.len());

@@ -173,6 +173,11 @@ impl Domains {
         members.into_iter().filter_map(address).collect()
     }
 
+    /// Reports whether a policy names domains, or the learner may have sets or endpoints.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.policies.is_empty() || !self.told.is_empty()
+    }
+
     fn is_learning(&self) -> bool {
         !self.scopes.is_empty()
     }
