@@ -59,8 +59,8 @@ pub const ROOTS: u32 = 4;
 /// Size of [`MapKind::Log`] in bytes, enough for some 5,000 packets.
 pub const LOG_BYTES: u32 = 1 << 18;
 
-/// Number of entries for which [`MapKind::Learned`] has room: 136 bytes of kernel memory for each
-/// entry in use, and 1 MiB for the table.
+/// Number of entries for which [`MapKind::Learned`] has room: some 200 bytes of kernel memory for
+/// each entry in use, and 1 MiB for the table.
 pub const LEARNED_ENTRIES: u32 = 1 << 16;
 
 /// [`EndpointRecord::domains`] of host endpoints. No interface has this index.
