@@ -303,7 +303,6 @@ pub fn evaluation(rules: &RulesConfig) -> tortie_evaluate::Settings {
         vxlan_port: rules.vxlan_port,
         vxlan_from_workloads: rules.vxlan_from_workloads,
         ipip_from_workloads: rules.ipip_from_workloads,
-        assume_domains: false,
     }
 }
 

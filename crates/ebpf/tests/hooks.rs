@@ -184,7 +184,6 @@ fn all_settings() -> Vec<HookSettings> {
         vxlan_port: 4790,
         vxlan_from_workloads: true,
         ipip_from_workloads: true,
-        assume_domains: false,
     };
     vec![
         HookSettings::default(),

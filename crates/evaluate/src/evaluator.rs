@@ -417,7 +417,7 @@ impl Evaluator {
         let policy = self.state.policies.get(id).ok_or_else(|| Missing::Policy(id.clone()))?;
         let mut looked_at = steps.is_some().then(Vec::new);
         let rules = side(query.direction, &policy.inbound, &policy.outbound);
-        let decision = self.state.ruling(rules, query.packet, self.assumes_domains(query), &mut looked_at)?;
+        let decision = self.state.ruling(rules, query.packet, &mut looked_at)?;
         record(steps, || Step::Policy {
             tier: tier.clone(),
             policy: id.clone(),
@@ -428,18 +428,12 @@ impl Evaluator {
         Ok(decision)
     }
 
-    /// Answers are learned for egress rules only, and not for untracked ones.
-    fn assumes_domains(&self, query: &Query<'_>) -> bool {
-        self.settings.assume_domains && query.direction == Direction::Egress && query.layer != Layer::Untracked
-    }
-
     fn profiles(&self, profiles: &[ProfileName], query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Answer, Missing> {
         for name in profiles {
             let profile = self.state.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
             let mut looked_at = steps.is_some().then(Vec::new);
             let rules = side(query.direction, &profile.inbound, &profile.outbound);
-            let assume_domains = self.assumes_domains(query);
-            let (ruling, index) = self.state.ruling(rules, query.packet, assume_domains, &mut looked_at)?;
+            let (ruling, index) = self.state.ruling(rules, query.packet, &mut looked_at)?;
             let rules = looked_at.unwrap_or_default();
             record(steps, || Step::Profile { profile: name.clone(), rules, ruling });
             let verdict = match ruling {
@@ -460,11 +454,10 @@ impl State {
         &self,
         rules: &Rules,
         packet: &Packet,
-        assume_domains: bool,
         looked_at: &mut Option<Vec<RuleStep>>,
     ) -> Result<(Ruling, usize), Missing> {
         for (index, rule) in rules.iter().enumerate() {
-            let applied = self.apply_rule(rule, packet, assume_domains)?;
+            let applied = self.apply_rule(rule, packet)?;
             let matched = applied.outcome == RuleOutcome::Matched;
             if let Some(steps) = looked_at {
                 steps.push(RuleStep { index, action: applied.action, outcome: applied.outcome });

@@ -42,8 +42,6 @@ struct RuleEnd<'a> {
 struct Matcher<'a> {
     state: &'a State,
     packet: &'a Packet,
-    /// Whether sets of domains hold every destination.
-    assume_domains: bool,
     unenforceable: Option<Unenforceable>,
 }
 
@@ -51,13 +49,8 @@ struct Matcher<'a> {
 type Outcome = Result<Option<Mismatch>, Missing>;
 
 impl State {
-    pub(crate) fn apply_rule(
-        &self,
-        view: RuleView<'_>,
-        packet: &Packet,
-        assume_domains: bool,
-    ) -> Result<Applied, Missing> {
-        let mut matcher = Matcher { state: self, packet, assume_domains, unenforceable: None };
+    pub(crate) fn apply_rule(&self, view: RuleView<'_>, packet: &Packet) -> Result<Applied, Missing> {
+        let mut matcher = Matcher { state: self, packet, unenforceable: None };
         let mismatch = matcher.mismatch(view)?;
         let (action, outcome) = match (mismatch, matcher.unenforceable) {
             (Some(mismatch), _) => (view.action(), RuleOutcome::Mismatch(mismatch)),
@@ -85,8 +78,7 @@ impl Matcher<'_> {
         if view.has_unenforced_http() {
             self.note(Unenforceable::Http);
         }
-        let is_in_domains = self.assume_domains && !sets.dst_domains.is_empty();
-        if view.is_by_domains_only() && !is_in_domains {
+        if view.is_by_domains_only() {
             self.note(Unenforceable::Domains);
         }
         let protocol = match self.protocol(rule) {
@@ -106,8 +98,7 @@ impl Matcher<'_> {
         };
         let destination = RuleEnd {
             rule: &rule.destination,
-            // Domains are an alternative to these.
-            sets: if is_in_domains { &[] } else { &sets.dst },
+            sets: &sets.dst,
             not_sets: &sets.not_dst,
             named_ports: &sets.dst_named_ports,
             not_named_ports: &sets.not_dst_named_ports,

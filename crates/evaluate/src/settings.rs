@@ -22,14 +22,10 @@ pub struct Settings {
     pub vxlan_from_workloads: bool,
     /// Whether workloads may send IP-in-IP packets, `AllowIPIPPacketsFromWorkloads`.
     pub ipip_from_workloads: bool,
-    /// Whether tracked packets match each egress rule by domain name at any destination. The
-    /// desired state lacks the addresses that endpoints have resolved; without this, a rule by
-    /// domains alone matches no packet.
-    pub assume_domains: bool,
 }
 
 impl Default for Settings {
-    /// Returns Felix's defaults, but no failsafe ports. Domains are not assumed.
+    /// Returns Felix's defaults, but no failsafe ports.
     fn default() -> Self {
         Self {
             failsafe_inbound: Vec::new(),
@@ -38,7 +34,6 @@ impl Default for Settings {
             vxlan_port: 4789,
             vxlan_from_workloads: false,
             ipip_from_workloads: false,
-            assume_domains: false,
         }
     }
 }

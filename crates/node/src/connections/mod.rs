@@ -17,8 +17,8 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use tortie_config::settings;
-use tortie_evaluate::{Evaluator, Settings, State as DesiredState};
-use tortie_rules::{PolicyBackend, RulesConfig};
+use tortie_evaluate::{Evaluator, State as DesiredState};
+use tortie_rules::RulesConfig;
 
 pub use counts::{CutCounts, SharedCutCounts};
 pub(crate) use evaluation::{ConnectionEvaluator, Exceptions, NodeAddresses};
@@ -48,7 +48,7 @@ impl ConnectionCutter {
         let worker_thread = Worker {
             messages,
             tracking: KernelTracking::new(timeout),
-            evaluator: Evaluator::new(evaluation(rules)),
+            evaluator: Evaluator::new(settings::evaluation(rules)),
             exceptions: exceptions(rules),
             counts,
             state: State::with_pulse(pulse),
@@ -94,14 +94,6 @@ impl ConnectionCutter {
         };
         (Self { worker, sent_in_force: None }, revision)
     }
-}
-
-/// The cutter does not know the learned addresses, so a connection to one of them must not be cut:
-/// any destination may be one, as long as the policy has its rule by domain name. eBPF programs
-/// leave such rules out.
-fn evaluation(rules: &RulesConfig) -> Settings {
-    let assume_domains = rules.policy_backend == PolicyBackend::Chains;
-    Settings { assume_domains, ..settings::evaluation(rules) }
 }
 
 fn exceptions(rules: &RulesConfig) -> Exceptions {

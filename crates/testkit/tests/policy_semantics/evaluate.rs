@@ -67,7 +67,6 @@ pub(crate) fn settings(config: &RulesConfig) -> Settings {
         vxlan_port: config.vxlan_port,
         vxlan_from_workloads: config.vxlan_from_workloads,
         ipip_from_workloads: config.ipip_from_workloads,
-        assume_domains: false,
     }
 }
 

@@ -1,12 +1,10 @@
-use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members};
-
 use super::super::tests::fixture::{
-    by_domains, evaluator, host_endpoint, ip, node_addresses, policy, tcp, tier, translated, updates, workload,
+    evaluator, host_endpoint, ip, node_addresses, policy, tcp, translated, updates, workload,
 };
 use super::*;
 
 /// Whether the connection is denied where everything else is reached by `interface`.
-fn denied(more: &[DesiredUpdate], connection: Connection, interface: Option<&str>) -> bool {
+fn denied(more: &[tortie_model::desired::DesiredUpdate], connection: Connection, interface: Option<&str>) -> bool {
     let evaluator = evaluator(&[updates(), more.to_vec()].concat());
     let exceptions = Exceptions { tunnel_ports: vec![4789], workloads_to_host: false };
     let node_addresses = node_addresses();
@@ -55,26 +53,6 @@ fn a_translated_source_is_evaluated_by_the_workloads_own_address() {
     }
     // Packets to the host meet egress policy before the action that applies to all of them.
     assert!(denied(&egress, tcp("10.0.0.1", ("192.0.2.1", 80)), None));
-}
-
-/// The addresses of domains are not known here, so the rule alone counts.
-#[test]
-fn a_rule_by_domain_name_keeps_connections_until_it_is_gone() {
-    let nets = |id: &str, nets: &[&str]| {
-        let members = Members::Nets(nets.iter().map(|net| net.parse().unwrap()).collect());
-        DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type: IpSetType::Net, members })
-    };
-    let names = Members::Domains(["*.a.io".parse().unwrap()].into());
-    let names = DesiredUpdate::IpSet(IpSetUpdate { id: "d:x".into(), set_type: IpSetType::Domains, members: names });
-    let client = || workload("shop/client", "10.0.0.1", tier(&[], &["names"]));
-    let (learned, other) = (tcp("10.0.0.1", ("203.0.113.9", 443)), tcp("10.0.0.1", ("203.0.113.9", 80)));
-    for dst in [&[][..], &["s:y"]] {
-        let with = vec![names.clone(), nets("s:y", &["198.51.100.7/32"]), by_domains("names", 443, dst), client()];
-        assert!(!denied(&with, learned, Some("eth0")), "{dst:?}");
-        assert!(denied(&with, other, Some("eth0")), "{dst:?}");
-    }
-    let without = vec![policy("names", &[22]), client()];
-    assert!(denied(&without, learned, Some("eth0")));
 }
 
 #[test]

@@ -15,8 +15,6 @@ use tortie_model::{
     WorkloadEndpoint, WorkloadEndpointId,
 };
 
-use tortie_rules::RulesConfig;
-
 use crate::connections::evaluation::NodeAddresses;
 use crate::connections::worker::CutterMessage;
 
@@ -44,21 +42,11 @@ pub(in crate::connections) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate
     DesiredUpdate::Policy(policy_id(name), policy.into())
 }
 
-/// A policy that allows outgoing TCP connections to a port by domain name, or at members of `dst`
-/// as well.
-pub(in crate::connections) fn by_domains(name: &str, port: u16, dst: &[&str]) -> DesiredUpdate {
-    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).into()).collect();
-    let sets = RuleSets { dst: ids(dst), dst_domains: ids(&["d:x"]), ..RuleSets::default() };
-    let outbound = Rules::new([allow_tcp(port)].into(), [sets].into()).unwrap();
-    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: Rules::default(), outbound };
-    DesiredUpdate::Policy(policy_id(name), policy.into())
-}
-
 fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
 }
 
-pub(in crate::connections) fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
+fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
     let ids = |names: &[&str]| names.iter().map(|name| policy_id(name)).collect();
     let tier = TierPolicies {
         name: TierName::default_tier(),
@@ -105,12 +93,9 @@ pub(in crate::connections) fn updates() -> Vec<DesiredUpdate> {
     ]
 }
 
-/// An evaluator with the settings of a node with rules in chains, and SSH as the only failsafe
-/// port.
 pub(in crate::connections) fn evaluator(updates: &[DesiredUpdate]) -> Evaluator {
     let ssh = FailsafePort { protocol: Protocol::TCP, port: 22, net: None };
-    let settings = super::super::evaluation(&RulesConfig::default());
-    let mut evaluator = Evaluator::new(Settings { failsafe_inbound: vec![ssh], ..settings });
+    let mut evaluator = Evaluator::new(Settings { failsafe_inbound: vec![ssh], ..Settings::default() });
     updates.iter().for_each(|update| evaluator.apply(update).unwrap());
     evaluator
 }
