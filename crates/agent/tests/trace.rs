@@ -535,3 +535,94 @@ fn tables_show_the_cell_of_the_answer() {
     let (_, text) = cluster.ask(&[&question[..], &["-o", "json"]].concat());
     assert!(!text.contains("\"table\""), "it was not asked for: {text}");
 }
+
+/// The rule in line 8 denies by address, and the one in line 9 allows by name.
+const NAMES: &str = "
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: names}
+spec:
+  selector: app == 'web'
+  egress:
+    - {action: Deny, destination: {nets: [203.0.113.0/24]}}
+    - {action: Allow, protocol: TCP, destination: {domains: ['*.example.com'], ports: [443]}}
+";
+
+#[test]
+fn names_of_the_destination_decide_as_far_as_they_are_known() {
+    let cluster = Cluster::new(&[("names.yaml", NAMES)]);
+    let ask = |args: &[&str]| {
+        let all = [&["--from", "shop/web", "--socket", "/nonexistent/agent.sock"], args].concat();
+        cluster.ask(&all)
+    };
+    let by_address = "NetworkPolicy/shop/names, egress rule 0: names.yaml:8:7";
+    let by_name = "NetworkPolicy/shop/names, egress rule 1: names.yaml:9:7";
+    let end = "the end of tier default: its policies apply, and no rule of them matches";
+    let at = "at shop/web on n1, egress, by";
+    let named = ["--to", "domain:api.EXAMPLE.com.", "--port", "443"];
+    for (args, code, expected) in [
+        (
+            named.to_vec(),
+            5,
+            format!(
+                "depends on the address of the destination\n  if this rule matches the address: denied {at} {by_address}\n  \
+                 if not: allowed {at} {by_name}\n"
+            ),
+        ),
+        ([&named[..], &["--address", "192.0.2.7"]].concat(), 0, format!("allowed\n  allowed {at} {by_name}\n")),
+        ([&named[..], &["--address", "203.0.113.7"]].concat(), 3, format!("denied {at} {by_address}\n")),
+        (vec!["--to", "domain:example.com", "--port", "443"], 3, format!("denied {at} {end}\n")),
+        (
+            vec!["--to", "192.0.2.7", "--port", "443"],
+            5,
+            format!(
+                "depends on the names that the source has resolved\n  \
+                 if it has resolved a name of this rule to the destination: allowed {at} {by_name}\n  \
+                 if not: denied {at} {end}\n"
+            ),
+        ),
+        (vec!["--to", "192.0.2.7", "--port", "80"], 3, format!("denied {at} {end}\n")),
+        (vec!["--to", "203.0.113.7", "--port", "443"], 3, format!("denied {at} {by_address}\n")),
+        (vec!["--to", "domain:*.x.io", "--port", "443"], 2, "tortie: to: `*.x.io`: ".to_owned()),
+        (
+            vec!["--to", "192.0.2.7", "--address", "192.0.2.7", "--port", "443"],
+            2,
+            "tortie: address: it is for a destination domain:NAME\n".to_owned(),
+        ),
+    ] {
+        let (found, printed) = ask(&args);
+        assert!(found == code && printed.starts_with(&expected), "{args:?}: {found}\n{printed}\n{expected}");
+        assert!(code == 2 || printed == expected, "{args:?}: {printed}");
+    }
+    let verbose = ask(&[&named[..], &["--address", "192.0.2.7", "-v"]].concat()).1;
+    assert!(verbose.contains("rule 1, allow: matches by name"), "{verbose}");
+    let verbose = ask(&[&named[..], &["-v"]].concat()).1;
+    assert!(verbose.contains("rule 0, deny: it matches by address, and needs --address"), "{verbose}");
+}
+
+#[test]
+fn a_verdict_that_depends_on_names_has_both_answers_as_json() {
+    let cluster = Cluster::new(&[("names.yaml", NAMES)]);
+    let socket = ["--socket", "/nonexistent/agent.sock"];
+    let whole = cluster.json(&[&socket[..], &["--from", "shop/web", "--to", "192.0.2.7", "--port", "443"]].concat());
+    assert_eq!((&whole["verdict"], &whole["dependsOn"]), (&json!("depends"), &json!("names")));
+    assert_eq!((&whole["tier"], &whole["rule"]), (&json!("default"), &Value::Null));
+    let alternative = &whole["alternative"];
+    assert_eq!((&alternative["verdict"], &alternative["rule"]), (&json!("allow"), &json!(1)));
+    let steps = whole["legs"][0]["steps"].as_array().unwrap();
+    let rules = &steps.iter().find_map(|step| step.get("policy")).unwrap()["rules"];
+    assert_eq!((&rules[1]["matched"], &rules[1]["byName"]), (&json!(false), &json!(true)));
+
+    let lines = [
+        json!({"from": "shop/web", "to": "192.0.2.7", "port": 443}),
+        json!({"from": "shop/web", "to": "domain:a.example.com", "address": "192.0.2.7", "port": 443}),
+        json!({"from": "domain:a.example.com", "to": "shop/web", "port": 443}),
+    ];
+    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let output = cluster.trace(&[&socket[..], &["--batch"]].concat(), &input);
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&answers[0]["verdict"], &answers[1]["verdict"]), (&json!("depends"), &json!("allow")));
+    assert_eq!(answers[1].get("alternative"), None);
+    assert_eq!(answers[2]["error"], "from: no connection comes from a domain name; use an address");
+}

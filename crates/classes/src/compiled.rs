@@ -53,12 +53,12 @@ impl<'a> Compiled<'a> {
     pub fn workload(&self, id: &WorkloadEndpointId, direction: Direction, packet: &Packet) -> Result<Answer, Missing> {
         let workload = self.classes.workloads.get(id).ok_or_else(|| Missing::Workload(id.clone()))?;
         if !workload.is_active {
-            return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::EndpointInactive });
+            return Ok(Answer::new(Verdict::Deny, DecidedBy::EndpointInactive));
         }
         if direction == Direction::Egress
             && let Some((guard, _)) = self.guards_of(id).guards(packet).find(|(_, denies)| *denies)
         {
-            return Ok(Answer { verdict: Verdict::Deny, decided_by: DecidedBy::Guard(guard) });
+            return Ok(Answer::new(Verdict::Deny, DecidedBy::Guard(guard)));
         }
         let group = match direction {
             Direction::Ingress => workload.ingress,
@@ -82,7 +82,7 @@ impl<'a> Compiled<'a> {
         let group = self.host_group(name, layer, direction).ok_or_else(|| Missing::Host(name.clone()))?;
         let nodes = &self.classes.nodes;
         if let Some(port) = nodes.settings(nodes.settings_of_host(name)).failsafe(layer, direction, packet) {
-            return Ok(Answer { verdict: Verdict::Allow, decided_by: DecidedBy::Failsafe(port) });
+            return Ok(Answer::new(Verdict::Allow, DecidedBy::Failsafe(port)));
         }
         self.answer(group, direction, packet).unwrap_or_else(|| Err(Missing::Host(name.clone())))
     }
@@ -127,7 +127,7 @@ impl<'a> Compiled<'a> {
             Err(missing) => return Some(Err(missing)),
         };
         let (verdict, by) = table.decision(&self.point(table, direction, packet))?;
-        Some(Ok(Answer { verdict: *verdict, decided_by: by.clone() }))
+        Some(Ok(Answer::new(*verdict, by.clone())))
     }
 
     pub(crate) fn table_of(&self, group: GroupId) -> Option<(Direction, Result<&'a Table, Missing>)> {

@@ -1,3 +1,4 @@
+mod agent_names;
 mod answer;
 mod batch;
 mod expansion;
@@ -29,6 +30,8 @@ use view::View;
 const DENIED: u8 = 3;
 /// Exit code if the kernel or a table disagrees with the calculation.
 const DISAGREE: u8 = 4;
+/// Exit code if the verdict depends on the names or the address of the destination.
+const DEPENDS: u8 = 5;
 
 /// Show whether a connection would pass, with the deciding rules.
 ///
@@ -42,6 +45,12 @@ const DISAGREE: u8 = 4;
 /// to a network set, as networkset:NAMESPACE/NAME or networkset:NAME if it is global, is evaluated
 /// for each of its networks, and for networks of policies inside them. Exits with 0 if the
 /// connection passes, and with 3 if it is denied.
+///
+/// Egress rules by domain name match an address if the source has resolved one of their names to
+/// it. The running agent on the source's node knows. Without it, a verdict that depends on this is
+/// shown for both cases, and the exit code is 5. A connection to domain:NAME is evaluated by rules
+/// that match the name; those that match by address need --address, and if the verdict depends on
+/// one of them, the exit code is 5 as well.
 ///
 /// With --live, as root on the node of one of the ends, the kernel is queried as well: the command
 /// sends a probe from the pod, or waits for the real flow, and shows each chain and rule that it
@@ -75,14 +84,16 @@ pub(super) struct Args {
     /// Read questions from standard input, a line of JSON each, and answer each with a line. Exits
     /// with 0 once all are answered, whatever the answers.
     ///
-    /// A question is `{"from", "to", "port", "protocol", "family", "source_port", "icmp_type",
-    /// "icmp_code"}`; only the first two are needed, and `port` for protocols with ports. An answer
-    /// is `{"verdict", "end", "tier", "policy", "profile", "rule", "position", "reason"}`, null
-    /// where there is none, or `{"error"}`. For a Service or network set, the verdict is `deny` if
-    /// one connection is denied, and the answer is that of the first connection with this verdict.
-    /// Added to it are `"service"` and `"backends"`, `"networkSet"` and `"networks"`, or
-    /// `"service"`, `"networkSet"` and `"pairs"`: the names and the number of connections; and
-    /// `"denied"`: the number of denied ones.
+    /// A question is `{"from", "to", "address", "port", "protocol", "family", "source_port",
+    /// "icmp_type", "icmp_code"}`; only the first two are needed, `port` for protocols with ports,
+    /// and `address` is that of a domain. An answer is `{"verdict", "end", "tier", "policy",
+    /// "profile", "rule", "position", "reason"}`, null where there is none, or `{"error"}`. If the
+    /// verdict depends on names or an address that are not known, it is `depends`, with
+    /// `"dependsOn"`, and the other answer in `"alternative"`. For a Service or network set, the
+    /// verdict is `deny` if one connection is denied, and the answer is that of the first
+    /// connection with this verdict. Added to it are `"service"` and `"backends"`, `"networkSet"`
+    /// and `"networks"`, or `"service"`, `"networkSet"` and `"pairs"`: the names and the number of
+    /// connections; and `"denied"`: the number of denied ones.
     #[arg(long, conflicts_with_all = ["from", "to", "port", "verbose", "tables", "output"])]
     batch: bool,
 }
@@ -93,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let mut cluster = args.cluster.read()?;
     let origins = args.cluster.origins(&mut cluster)?;
-    let mut view = View::new(cluster, args.cluster.host_network_pods()?);
+    let mut view = View::new(cluster, args.cluster.host_network_pods()?, args.live.agent_names());
     let node = args.node.as_deref().map(Hostname::new);
     if args.batch {
         return batch::answer(&mut view, node.as_ref(), &origins, io::stdin().lock(), super::terminal::stdout());
@@ -133,7 +144,8 @@ impl Inquiry<'_> {
         let tables = args.tables.then(NodeTables::default);
         let answer = GroupAnswer::ask(view, group, members, self.only_node(), &self.origins, tables);
         let answer = answer.map_err(Failure::failed)?;
-        let outcome = Outcome { verdict: answer.verdict(), tables_agree: answer.tables_agree() };
+        let outcome =
+            Outcome { verdict: answer.verdict(), depends: answer.depends(), tables_agree: answer.tables_agree() };
         self.answer(&Calculated::Group(&answer), outcome, || answer.whole(), || answer.text(args.verbose))
     }
 
@@ -152,7 +164,8 @@ impl Inquiry<'_> {
             policies: view,
             tables: &tables,
         };
-        let outcome = Outcome { verdict: connection.verdict(), tables_agree: all_agree(&tables) };
+        let depends = connection.depends_at().is_some();
+        let outcome = Outcome { verdict: connection.verdict(), depends, tables_agree: all_agree(&tables) };
         let calculated = Calculated::Connection(&connection, view);
         self.answer(&calculated, outcome, || answer.whole(), || text::text(&answer, self.args.verbose))
     }
@@ -195,6 +208,8 @@ impl Inquiry<'_> {
 #[derive(Clone, Copy)]
 struct Outcome {
     verdict: Verdict,
+    /// Whether the verdict depends on an unknown property of the destination.
+    depends: bool,
     tables_agree: bool,
 }
 
@@ -202,6 +217,7 @@ impl Outcome {
     fn exit(self) -> Result<(), Failure> {
         match self.verdict {
             _ if !self.tables_agree => Err(Failure::Reported(DISAGREE)),
+            _ if self.depends => Err(Failure::Reported(DEPENDS)),
             Verdict::Deny => Err(Failure::Reported(DENIED)),
             Verdict::Allow | Verdict::Undecided => Ok(()),
         }

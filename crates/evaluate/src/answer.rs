@@ -36,6 +36,32 @@ pub struct Answer {
     pub verdict: Verdict,
     /// The deciding rule or other reason.
     pub decided_by: DecidedBy,
+    /// The set of domain names by which the deciding rule matches the destination; `None` if names
+    /// have no part in it.
+    pub by_name: Option<IpSetId>,
+    /// Another possible answer with another verdict, if a property of the destination is unknown.
+    pub alternative: Option<Box<Alternative>>,
+}
+
+/// An answer that is right instead of another one if an unknown property of the destination is what
+/// a rule requires.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Alternative {
+    /// The unknown property.
+    pub unknown: Unknown,
+    /// The answer of the first rule that may match and would give another verdict. It is
+    /// [`Verdict::Undecided`] if the rule would pass the packet on to the next tier.
+    pub answer: Answer,
+}
+
+/// Property of a packet's destination that is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unknown {
+    /// The names by which the endpoint knows the destination.
+    Names,
+    /// The destination's address.
+    Address,
 }
 
 /// Reason for a verdict.
@@ -175,7 +201,17 @@ fn names(policies: &[PolicyId]) -> String {
 }
 
 impl Answer {
-    pub(crate) fn new(verdict: Verdict, decided_by: DecidedBy) -> Self {
-        Self { verdict, decided_by }
+    /// Returns an answer in which names have no part.
+    #[must_use]
+    pub fn new(verdict: Verdict, decided_by: DecidedBy) -> Self {
+        Self { verdict, decided_by, by_name: None, alternative: None }
+    }
+
+    /// Reports whether the packet is denied by this answer and by the alternative, if there is one.
+    /// It is false if the verdict depends on names that are unknown.
+    #[must_use]
+    pub fn denies_surely(&self) -> bool {
+        let may_pass = |alternative: &Alternative| alternative.answer.verdict != Verdict::Deny;
+        self.verdict == Verdict::Deny && !self.alternative.as_deref().is_some_and(may_pass)
     }
 }

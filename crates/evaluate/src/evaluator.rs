@@ -4,13 +4,14 @@ use std::net::IpAddr;
 
 use tortie_model::desired::{DesiredUpdate, HostEndpointState, Rules, TierPolicies, WorkloadEndpointState};
 use tortie_model::{
-    AdminState, Direction, HostEndpointName, PolicyId, ProfileName, RuleAction, TierDefaultAction, TierName,
-    WorkloadEndpointId,
+    AdminState, Direction, HostEndpointName, PolicyId, ProfileName, TierDefaultAction, TierName, WorkloadEndpointId,
 };
 
-use crate::answer::{Answer, DecidedBy, Guard, Layer, Missing, Verdict};
-use crate::explanation::{Explanation, RuleOutcome, RuleStep, Ruling, Step};
+use crate::answer::{Alternative, Answer, DecidedBy, Guard, Layer, Missing, Verdict};
+use crate::explanation::{Explanation, Ruling, Step};
+use crate::named::{NamedPacket, Names};
 use crate::packet::Packet;
+use crate::ruling::{Decision, Possible};
 use crate::settings::{EndpointToHost, Settings, is_router_icmpv6};
 use crate::state::{State, UpdateError};
 
@@ -29,7 +30,7 @@ type Steps<'a> = Option<&'a mut Vec<Step>>;
 struct Query<'a> {
     layer: Layer,
     direction: Direction,
-    packet: &'a Packet,
+    packet: NamedPacket<'a>,
     committed: Committed<'a>,
 }
 
@@ -45,7 +46,13 @@ enum Committed<'a> {
 }
 
 impl<'a> Query<'a> {
-    fn new(layer: Layer, direction: Direction, packet: &'a Packet) -> Self {
+    /// Names count on the way out of the endpoint that has learned them. Forwarded packets come
+    /// from another one.
+    fn new(layer: Layer, direction: Direction, packet: impl Into<NamedPacket<'a>>) -> Self {
+        let mut packet = packet.into();
+        if (layer, direction) != (Layer::Normal, Direction::Egress) {
+            packet.names = Names::Known(&[]);
+        }
         Self { layer, direction, packet, committed: Committed::No }
     }
 
@@ -141,21 +148,27 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn workload(&self, id: &WorkloadEndpointId, direction: Direction, packet: &Packet) -> Result<Answer, Missing> {
-        self.workload_steps(id, direction, packet, None)
+    pub fn workload<'p>(
+        &self,
+        id: &WorkloadEndpointId,
+        direction: Direction,
+        packet: impl Into<NamedPacket<'p>>,
+    ) -> Result<Answer, Missing> {
+        self.workload_query(id, Query::new(Layer::Normal, direction, packet), None)
     }
 
     /// As [`Evaluator::workload`], with the evaluated rules.
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn explain_workload(
+    pub fn explain_workload<'p>(
         &self,
         id: &WorkloadEndpointId,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Explanation, Missing> {
-        explain(|steps| self.workload_steps(id, direction, packet, steps))
+        let query = Query::new(Layer::Normal, direction, packet);
+        explain(|steps| self.workload_query(id, query, steps))
     }
 
     /// As [`Evaluator::workload`], with a staged policy in force in place of the policy of the same
@@ -163,11 +176,11 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn preview_workload(
+    pub fn preview_workload<'p>(
         &self,
         id: &WorkloadEndpointId,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
         staged: &PolicyId,
     ) -> Result<Answer, Missing> {
         self.workload_query(id, Query::new(Layer::Normal, direction, packet).with(staged, &staged.committed()), None)
@@ -178,11 +191,11 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn explain_pending_workload(
+    pub fn explain_pending_workload<'p>(
         &self,
         id: &WorkloadEndpointId,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Explanation, Missing> {
         let query = Query::new(Layer::Normal, direction, packet).with_all();
         explain(|steps| self.workload_query(id, query, steps))
@@ -193,7 +206,11 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Answer, Missing> {
+    pub fn workload_to_host<'p>(
+        &self,
+        id: &WorkloadEndpointId,
+        packet: impl Into<NamedPacket<'p>>,
+    ) -> Result<Answer, Missing> {
         self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), None)
     }
 
@@ -201,8 +218,13 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn explain_workload_to_host(&self, id: &WorkloadEndpointId, packet: &Packet) -> Result<Explanation, Missing> {
-        explain(|steps| self.workload_to_host_query(id, Query::new(Layer::Normal, Direction::Egress, packet), steps))
+    pub fn explain_workload_to_host<'p>(
+        &self,
+        id: &WorkloadEndpointId,
+        packet: impl Into<NamedPacket<'p>>,
+    ) -> Result<Explanation, Missing> {
+        let query = Query::new(Layer::Normal, Direction::Egress, packet);
+        explain(|steps| self.workload_to_host_query(id, query, steps))
     }
 
     /// As [`Evaluator::explain_workload_to_host`], with all staged policies in force in place of
@@ -210,10 +232,10 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the workload, or something it refers to, does not exist.
-    pub fn explain_pending_workload_to_host(
+    pub fn explain_pending_workload_to_host<'p>(
         &self,
         id: &WorkloadEndpointId,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Explanation, Missing> {
         let query = Query::new(Layer::Normal, Direction::Egress, packet).with_all();
         explain(|steps| self.workload_to_host_query(id, query, steps))
@@ -224,12 +246,12 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
-    pub fn host(
+    pub fn host<'p>(
         &self,
         name: &HostEndpointName,
         layer: Layer,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Answer, Missing> {
         self.host_query(name, Query::new(layer, direction, packet), None)
     }
@@ -238,14 +260,15 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
-    pub fn explain_host(
+    pub fn explain_host<'p>(
         &self,
         name: &HostEndpointName,
         layer: Layer,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Explanation, Missing> {
-        explain(|steps| self.host_query(name, Query::new(layer, direction, packet), steps))
+        let query = Query::new(layer, direction, packet);
+        explain(|steps| self.host_query(name, query, steps))
     }
 
     /// As [`Evaluator::host`], with a staged policy in force in place of the policy of the same
@@ -253,12 +276,12 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
-    pub fn preview_host(
+    pub fn preview_host<'p>(
         &self,
         name: &HostEndpointName,
         layer: Layer,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
         staged: &PolicyId,
     ) -> Result<Answer, Missing> {
         self.host_query(name, Query::new(layer, direction, packet).with(staged, &staged.committed()), None)
@@ -269,24 +292,15 @@ impl Evaluator {
     ///
     /// # Errors
     /// If the endpoint, or something it refers to, does not exist.
-    pub fn explain_pending_host(
+    pub fn explain_pending_host<'p>(
         &self,
         name: &HostEndpointName,
         layer: Layer,
         direction: Direction,
-        packet: &Packet,
+        packet: impl Into<NamedPacket<'p>>,
     ) -> Result<Explanation, Missing> {
-        explain(|steps| self.host_query(name, Query::new(layer, direction, packet).with_all(), steps))
-    }
-
-    fn workload_steps(
-        &self,
-        id: &WorkloadEndpointId,
-        direction: Direction,
-        packet: &Packet,
-        steps: Steps<'_>,
-    ) -> Result<Answer, Missing> {
-        self.workload_query(id, Query::new(Layer::Normal, direction, packet), steps)
+        let query = Query::new(layer, direction, packet).with_all();
+        explain(|steps| self.host_query(name, query, steps))
     }
 
     fn workload_query(
@@ -303,7 +317,7 @@ impl Evaluator {
             return Ok(Answer::new(Verdict::Deny, decided_by));
         }
         if query.direction == Direction::Egress
-            && let Some(guard) = self.guard(query.packet, &mut steps)
+            && let Some(guard) = self.guard(query.packet.packet(), &mut steps)
         {
             return Ok(Answer::new(Verdict::Deny, DecidedBy::Guard(guard)));
         }
@@ -316,24 +330,35 @@ impl Evaluator {
         query: Query<'_>,
         mut steps: Steps<'_>,
     ) -> Result<Answer, Missing> {
-        if is_router_icmpv6(query.packet) {
+        if is_router_icmpv6(query.packet.packet()) {
             record(&mut steps, || Step::Guard { guard: Guard::RouterIcmpv6, matched: true });
             return Ok(Answer::new(Verdict::Allow, DecidedBy::Guard(Guard::RouterIcmpv6)));
         }
         let answer = self.workload_query(id, query, steps)?;
+        let mut at_host = self.at_host(answer);
+        let alternative = at_host.alternative.take().map(|possible| {
+            let Alternative { unknown, answer } = *possible;
+            Alternative { unknown, answer: self.at_host(answer) }
+        });
+        at_host.alternative = alternative.filter(|other| other.answer.verdict != at_host.verdict).map(Box::new);
+        Ok(at_host)
+    }
+
+    /// Returns the answer of `DefaultEndpointToHostAction` after that of a workload's policy.
+    fn at_host(&self, answer: Answer) -> Answer {
         let verdict = match (answer.verdict, self.settings.endpoint_to_host) {
-            (Verdict::Deny | Verdict::Undecided, _) => return Ok(answer),
+            (Verdict::Deny | Verdict::Undecided, _) => return answer,
             (Verdict::Allow, EndpointToHost::Allow) => Verdict::Allow,
             (Verdict::Allow, EndpointToHost::Deny) => Verdict::Deny,
             (Verdict::Allow, EndpointToHost::Undecided) => Verdict::Undecided,
         };
-        Ok(Answer::new(verdict, DecidedBy::EndpointToHostAction))
+        Answer { alternative: answer.alternative, ..Answer::new(verdict, DecidedBy::EndpointToHostAction) }
     }
 
     fn host_query(&self, name: &HostEndpointName, query: Query<'_>, mut steps: Steps<'_>) -> Result<Answer, Missing> {
         let state = self.state.hosts.get(name).ok_or_else(|| Missing::Host(name.clone()))?;
         if query.layer != Layer::Forward {
-            let port = self.settings.failsafe(query.layer, query.direction, query.packet);
+            let port = self.settings.failsafe(query.layer, query.direction, query.packet.packet());
             record(&mut steps, || Step::Failsafe { matched: port.is_some() });
             if let Some(port) = port {
                 return Ok(Answer::new(Verdict::Allow, DecidedBy::Failsafe(port)));
@@ -360,13 +385,29 @@ impl Evaluator {
         query: &Query<'_>,
         steps: &mut Steps<'_>,
     ) -> Result<Answer, Missing> {
+        let mut possible = Possible::new();
+        let mut answer = self.deciding(tiers, profiles, query, steps, &mut possible)?;
+        let differs = |other: &Alternative| other.answer.verdict != answer.verdict;
+        answer.alternative = possible.into_iter().find(differs).map(Box::new);
+        Ok(answer)
+    }
+
+    /// Returns the answer without its alternative. Adds those of rules that may match.
+    fn deciding(
+        &self,
+        tiers: &[TierPolicies],
+        profiles: &[ProfileName],
+        query: &Query<'_>,
+        steps: &mut Steps<'_>,
+        possible: &mut Possible,
+    ) -> Result<Answer, Missing> {
         for tier in tiers {
-            if let Some(answer) = self.tier(tier, query, steps)? {
+            if let Some(answer) = self.tier(tier, query, steps, possible)? {
                 return Ok(answer);
             }
         }
         match query.layer {
-            Layer::Normal => self.profiles(profiles, query, steps),
+            Layer::Normal => self.profiles(profiles, query, steps, possible),
             Layer::Forward if tiers.is_empty() => Ok(Answer::new(Verdict::Allow, DecidedBy::NoForwardPolicy)),
             Layer::Forward | Layer::Untracked | Layer::PreDnat => {
                 Ok(Answer::new(Verdict::Undecided, DecidedBy::Nothing))
@@ -375,7 +416,13 @@ impl Evaluator {
     }
 
     /// Evaluates a tier; `None` if the next tier decides.
-    fn tier(&self, tier: &TierPolicies, query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Option<Answer>, Missing> {
+    fn tier(
+        &self,
+        tier: &TierPolicies,
+        query: &Query<'_>,
+        steps: &mut Steps<'_>,
+        possible: &mut Possible,
+    ) -> Result<Option<Answer>, Missing> {
         let ids = match query.direction {
             Direction::Ingress => &tier.ingress,
             Direction::Egress => &tier.egress,
@@ -388,12 +435,14 @@ impl Evaluator {
             if staged && steps.is_none() {
                 continue;
             }
-            let (ruling, index) = self.policy(&tier.name, id, query, steps)?;
-            let decided_by = || DecidedBy::PolicyRule { tier: tier.name.clone(), policy: id.clone(), index };
-            match ruling {
-                _ if staged => {}
-                Ruling::Allow => return Ok(Some(Answer::new(Verdict::Allow, decided_by()))),
-                Ruling::Deny => return Ok(Some(Answer::new(Verdict::Deny, decided_by()))),
+            let decision = self.policy(&tier.name, id, query, steps)?;
+            if staged {
+                continue;
+            }
+            let rule = |index| DecidedBy::PolicyRule { tier: tier.name.clone(), policy: id.clone(), index };
+            decision.note_possible(rule, possible);
+            match decision.ruling {
+                Ruling::Allow | Ruling::Deny => return Ok(decision.answer(rule)),
                 Ruling::Pass => return Ok(None),
                 Ruling::Silent => {}
             }
@@ -413,66 +462,44 @@ impl Evaluator {
         id: &PolicyId,
         query: &Query<'_>,
         steps: &mut Steps<'_>,
-    ) -> Result<(Ruling, usize), Missing> {
+    ) -> Result<Decision, Missing> {
         let policy = self.state.policies.get(id).ok_or_else(|| Missing::Policy(id.clone()))?;
         let mut looked_at = steps.is_some().then(Vec::new);
         let rules = side(query.direction, &policy.inbound, &policy.outbound);
         let decision = self.state.ruling(rules, query.packet, &mut looked_at)?;
+        let ruling = decision.ruling;
         record(steps, || Step::Policy {
             tier: tier.clone(),
             policy: id.clone(),
             staged: query.is_staged(id),
             rules: looked_at.unwrap_or_default(),
-            ruling: decision.0,
+            ruling,
         });
         Ok(decision)
     }
 
-    fn profiles(&self, profiles: &[ProfileName], query: &Query<'_>, steps: &mut Steps<'_>) -> Result<Answer, Missing> {
+    fn profiles(
+        &self,
+        profiles: &[ProfileName],
+        query: &Query<'_>,
+        steps: &mut Steps<'_>,
+        possible: &mut Possible,
+    ) -> Result<Answer, Missing> {
         for name in profiles {
             let profile = self.state.profiles.get(name).ok_or_else(|| Missing::Profile(name.clone()))?;
             let mut looked_at = steps.is_some().then(Vec::new);
             let rules = side(query.direction, &profile.inbound, &profile.outbound);
-            let (ruling, index) = self.state.ruling(rules, query.packet, &mut looked_at)?;
-            let rules = looked_at.unwrap_or_default();
+            let decision = self.state.ruling(rules, query.packet, &mut looked_at)?;
+            let (ruling, rules) = (decision.ruling, looked_at.unwrap_or_default());
             record(steps, || Step::Profile { profile: name.clone(), rules, ruling });
-            let verdict = match ruling {
-                Ruling::Allow => Verdict::Allow,
-                Ruling::Deny => Verdict::Deny,
-                Ruling::Pass | Ruling::Silent => continue,
-            };
-            return Ok(Answer::new(verdict, DecidedBy::ProfileRule { profile: name.clone(), index }));
+            let rule = |index| DecidedBy::ProfileRule { profile: name.clone(), index };
+            decision.note_possible(rule, possible);
+            if let Some(answer) = decision.answer(rule) {
+                return Ok(answer);
+            }
         }
         record(steps, || Step::EndOfProfiles);
         Ok(Answer::new(Verdict::Deny, DecidedBy::EndOfProfiles))
-    }
-}
-
-impl State {
-    /// Returns the ruling of the first rule that matches and decides, and its index.
-    fn ruling(
-        &self,
-        rules: &Rules,
-        packet: &Packet,
-        looked_at: &mut Option<Vec<RuleStep>>,
-    ) -> Result<(Ruling, usize), Missing> {
-        for (index, rule) in rules.iter().enumerate() {
-            let applied = self.apply_rule(rule, packet)?;
-            let matched = applied.outcome == RuleOutcome::Matched;
-            if let Some(steps) = looked_at {
-                steps.push(RuleStep { index, action: applied.action, outcome: applied.outcome });
-            }
-            if !matched {
-                continue;
-            }
-            match applied.action {
-                RuleAction::Allow | RuleAction::Unspecified => return Ok((Ruling::Allow, index)),
-                RuleAction::Deny => return Ok((Ruling::Deny, index)),
-                RuleAction::NextTier => return Ok((Ruling::Pass, index)),
-                RuleAction::Log => {}
-            }
-        }
-        Ok((Ruling::Silent, rules.len()))
     }
 }
 

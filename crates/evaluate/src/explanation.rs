@@ -2,7 +2,7 @@
 
 use tortie_model::{IpSetId, PolicyId, ProfileName, RuleAction, TierName};
 
-use crate::answer::{Answer, Guard};
+use crate::answer::{Answer, Guard, Unknown};
 
 /// Answer with all evaluation steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +71,9 @@ pub struct RuleStep {
     pub action: RuleAction,
     /// Whether it matched.
     pub outcome: RuleOutcome,
+    /// The set of domain names by which it matches the destination, or would, if these are unknown;
+    /// `None` if it does not match by name.
+    pub by_name: Option<IpSetId>,
 }
 
 /// Result of a rule.
@@ -80,6 +83,9 @@ pub enum RuleOutcome {
     Matched,
     /// It did not match; this is the first reason.
     Mismatch(Mismatch),
+    /// It may match: this property is unknown, and all others match. The evaluation goes on as if
+    /// it did not match.
+    Unknown(Unknown),
     /// It is not enforced, because it would allow or log more than written.
     LeftOut(Unenforceable),
 }
@@ -138,6 +144,8 @@ pub enum Mismatch {
     ExcludedNamedPort(End, IpSetId),
     /// The destination and its port are not in this set of a service's endpoints.
     Service(IpSetId),
+    /// The destination has no name of this set of domain names, or of others of the rule.
+    Names(IpSetId),
 }
 
 /// Condition that cannot be enforced. A rule with such a condition is left out if it allows or
@@ -159,6 +167,4 @@ pub enum Unenforceable {
     EmptyPortRange,
     /// The id of an IP set is not a valid name.
     IpSetId,
-    /// The addresses of domain names are unknown.
-    Domains,
 }

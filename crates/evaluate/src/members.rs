@@ -1,10 +1,11 @@
 //! Members of an IP set, with fast lookup.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tortie_model::Cidr;
 use tortie_model::desired::{IpPortMember, Members};
+use tortie_model::{Cidr, DomainPattern};
 
 use crate::shared_map::SharedMap;
 
@@ -13,13 +14,14 @@ use crate::shared_map::SharedMap;
 pub(crate) enum MemberSet {
     Nets(NetSet),
     IpPorts(SharedMap<IpPortMember, ()>),
+    Domains(Arc<[DomainPattern]>),
 }
 
 impl MemberSet {
     pub(crate) fn new(members: &Members) -> Self {
         let mut set = match members {
-            // Of domains, no address is known here.
-            Members::Nets(_) | Members::Domains(_) => Self::Nets(NetSet::default()),
+            Members::Nets(_) => Self::Nets(NetSet::default()),
+            Members::Domains(patterns) => return Self::Domains(Arc::clone(patterns)),
             Members::IpPorts(_) => Self::IpPorts(SharedMap::default()),
         };
         set.add(members);
@@ -31,6 +33,8 @@ impl MemberSet {
         match self {
             Self::Nets(_) => matches!((added, removed), (Members::Nets(_), Members::Nets(_))),
             Self::IpPorts(_) => matches!((added, removed), (Members::IpPorts(_), Members::IpPorts(_))),
+            // Other patterns make another set.
+            Self::Domains(_) => false,
         }
     }
 

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use tortie_model::desired::{IpPortMember, PortProtocol, RuleView};
-use tortie_model::{Cidr, EntityMatch, Family, IpSetId, Protocol, Rule, RuleAction};
+use tortie_model::{Cidr, DomainName, EntityMatch, Family, IpSetId, Protocol, Rule, RuleAction};
 
-use crate::answer::Missing;
+use crate::answer::{Missing, Unknown};
 use crate::explanation::{End, Mismatch, RuleOutcome, Unenforceable};
 use crate::members::MemberSet;
+use crate::named::{NamedPacket, Names};
 use crate::packet::{Packet, Payload};
 use crate::state::State;
 
@@ -15,6 +16,8 @@ use crate::state::State;
 pub(crate) struct Applied {
     pub(crate) action: RuleAction,
     pub(crate) outcome: RuleOutcome,
+    /// The set of names by which the rule matches, or may match.
+    pub(crate) by_name: Option<IpSetId>,
 }
 
 /// One end of a packet.
@@ -35,6 +38,8 @@ struct RuleEnd<'a> {
     not_named_ports: &'a [IpSetId],
     /// Sets of a service; all must contain address and port.
     service_sets: &'a [IpSetId],
+    /// Sets of domain names, each an alternative to `sets`.
+    domain_sets: &'a [IpSetId],
 }
 
 /// Matcher of one rule against one packet. Conditions that cannot be enforced are recorded and
@@ -42,29 +47,37 @@ struct RuleEnd<'a> {
 struct Matcher<'a> {
     state: &'a State,
     packet: &'a Packet,
+    named: NamedPacket<'a>,
     unenforceable: Option<Unenforceable>,
+    /// The first condition on an unknown property.
+    unknown: Option<Unknown>,
+    by_name: Option<IpSetId>,
 }
 
 /// The first mismatch.
 type Outcome = Result<Option<Mismatch>, Missing>;
 
 impl State {
-    pub(crate) fn apply_rule(&self, view: RuleView<'_>, packet: &Packet) -> Result<Applied, Missing> {
-        let mut matcher = Matcher { state: self, packet, unenforceable: None };
+    pub(crate) fn apply_rule(&self, view: RuleView<'_>, named: NamedPacket<'_>) -> Result<Applied, Missing> {
+        let mut matcher =
+            Matcher { state: self, packet: named.packet(), named, unenforceable: None, unknown: None, by_name: None };
         let mismatch = matcher.mismatch(view)?;
-        let (action, outcome) = match (mismatch, matcher.unenforceable) {
+        let Matcher { unenforceable, unknown, by_name, .. } = matcher;
+        let matched = unknown.map_or(RuleOutcome::Matched, RuleOutcome::Unknown);
+        let (action, outcome) = match (mismatch, unenforceable) {
             (Some(mismatch), _) => (view.action(), RuleOutcome::Mismatch(mismatch)),
-            (None, None) => (view.action(), RuleOutcome::Matched),
+            (None, None) => (view.action(), matched),
             (None, Some(condition)) => match view.action() {
                 action @ (RuleAction::Unspecified | RuleAction::Allow | RuleAction::Log) => {
                     (action, RuleOutcome::LeftOut(condition))
                 }
                 // A pass that covers more than written could let packets skip the denials of its
                 // tier.
-                RuleAction::Deny | RuleAction::NextTier => (RuleAction::Deny, RuleOutcome::Matched),
+                RuleAction::Deny | RuleAction::NextTier => (RuleAction::Deny, matched),
             },
         };
-        Ok(Applied { action, outcome })
+        let by_name = by_name.filter(|_| matches!(outcome, RuleOutcome::Matched | RuleOutcome::Unknown(_)));
+        Ok(Applied { action, outcome, by_name })
     }
 }
 
@@ -77,9 +90,6 @@ impl Matcher<'_> {
         }
         if view.has_unenforced_http() {
             self.note(Unenforceable::Http);
-        }
-        if view.is_by_domains_only() {
-            self.note(Unenforceable::Domains);
         }
         let protocol = match self.protocol(rule) {
             Ok(protocol) => protocol,
@@ -95,6 +105,7 @@ impl Matcher<'_> {
             named_ports: &sets.src_named_ports,
             not_named_ports: &sets.not_src_named_ports,
             service_sets: &[],
+            domain_sets: &[],
         };
         let destination = RuleEnd {
             rule: &rule.destination,
@@ -103,6 +114,7 @@ impl Matcher<'_> {
             named_ports: &sets.dst_named_ports,
             not_named_ports: &sets.not_dst_named_ports,
             service_sets: &sets.dst_ip_ports,
+            domain_sets: &sets.dst_domains,
         };
         let from = PacketEnd {
             end: End::Source,
@@ -184,13 +196,14 @@ impl Matcher<'_> {
     }
 
     fn end(&mut self, rule: &RuleEnd<'_>, protocol: Option<Protocol>, at: PacketEnd) -> Outcome {
+        if at.end == End::Destination && !self.named.has_address {
+            return self.end_without_address(rule, protocol, at);
+        }
         if let Some(mismatch) = nets(rule.rule, at) {
             return Ok(Some(mismatch));
         }
-        for id in rule.sets {
-            if self.holds_address(id, at.address)? == Some(false) {
-                return Ok(Some(Mismatch::Set(at.end, id.clone())));
-            }
+        if let Some(mismatch) = self.in_sets(rule, at)? {
+            return Ok(Some(mismatch));
         }
         for id in rule.service_sets {
             if self.holds_port(id, at)? == Some(false) {
@@ -211,6 +224,69 @@ impl Matcher<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Matches the sets of addresses and of names, which are alternatives.
+    fn in_sets(&mut self, rule: &RuleEnd<'_>, at: PacketEnd) -> Outcome {
+        let mut mismatch = None;
+        for id in rule.sets {
+            if self.holds_address(id, at.address)? == Some(false) {
+                mismatch = Some(Mismatch::Set(at.end, id.clone()));
+                break;
+            }
+        }
+        let is_by_names_alone = rule.sets.is_empty() && !rule.domain_sets.is_empty();
+        if mismatch.is_none() && !is_by_names_alone {
+            return Ok(None);
+        }
+        self.by_name(rule.domain_sets, mismatch)
+    }
+
+    /// Matches the sets of names of a rule whose sets of addresses give a mismatch, or that has
+    /// none.
+    fn by_name(&mut self, sets: &[IpSetId], mismatch: Option<Mismatch>) -> Outcome {
+        let Some(first) = sets.first() else { return Ok(mismatch) };
+        let names = match self.named.names {
+            Names::Known(names) => names,
+            Names::Unknown => {
+                self.by_name = Some(first.clone());
+                self.unknown.get_or_insert(Unknown::Names);
+                return Ok(None);
+            }
+        };
+        for id in sets {
+            if self.holds_name(id, names)? {
+                self.by_name = Some(id.clone());
+                return Ok(None);
+            }
+        }
+        Ok(Some(mismatch.unwrap_or_else(|| Mismatch::Names(first.clone()))))
+    }
+
+    /// Matches a destination of which only names and port are known.
+    fn end_without_address(&mut self, rule: &RuleEnd<'_>, protocol: Option<Protocol>, at: PacketEnd) -> Outcome {
+        let RuleEnd { rule: written, sets, not_sets, named_ports, not_named_ports, service_sets, domain_sets } = rule;
+        let no_name = self.by_name(domain_sets, None)?;
+        match no_name {
+            Some(mismatch) if sets.is_empty() => return Ok(Some(mismatch)),
+            Some(_) => drop(self.unknown.get_or_insert(Unknown::Address)),
+            None if domain_sets.is_empty() && !sets.is_empty() => drop(self.unknown.get_or_insert(Unknown::Address)),
+            None => {}
+        }
+        let has_nets = !written.nets.is_empty() || !written.extras.not_nets.is_empty();
+        if has_nets || [not_sets, named_ports, not_named_ports, service_sets].into_iter().any(|ids| !ids.is_empty()) {
+            self.unknown.get_or_insert(Unknown::Address);
+        }
+        if named_ports.is_empty() {
+            return self.ports(rule, protocol, at);
+        }
+        Ok(None)
+    }
+
+    /// Reports whether a set of names matches one of these. Cost: the product of both numbers.
+    fn holds_name(&self, id: &IpSetId, names: &[DomainName]) -> Result<bool, Missing> {
+        let Some(MemberSet::Domains(patterns)) = self.state.set(id)? else { return Ok(false) };
+        Ok(patterns.iter().any(|pattern| names.iter().any(|name| pattern.matches(name))))
     }
 
     fn ports(&mut self, rule: &RuleEnd<'_>, protocol: Option<Protocol>, at: PacketEnd) -> Outcome {
@@ -267,7 +343,7 @@ impl Matcher<'_> {
         };
         Ok(Some(match set {
             MemberSet::Nets(nets) => nets.contains(address),
-            MemberSet::IpPorts(_) => false,
+            MemberSet::IpPorts(_) | MemberSet::Domains(_) => false,
         }))
     }
 

@@ -129,6 +129,17 @@ impl Connection {
         }
     }
 
+    /// Returns the first leg whose alternative could give the connection another verdict; `None` if
+    /// the verdict holds whatever the unknown properties of the destination are.
+    #[must_use]
+    pub fn depends_at(&self) -> Option<&Leg> {
+        let may_differ = |leg: &&Leg| leg.explanation.answer.alternative.is_some();
+        if self.legs.iter().any(|leg| leg.explanation.answer.denies_surely()) {
+            return None;
+        }
+        self.denied_by().or_else(|| self.legs.iter().find(may_differ))
+    }
+
     /// Returns the first answer that denies.
     #[must_use]
     pub fn denied_by(&self) -> Option<&Leg> {

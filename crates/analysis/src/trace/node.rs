@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tortie_calc::{Graph, GraphConfig, ReadyFlag};
-use tortie_evaluate::{Evaluator, Explanation, Layer, Packet, Settings, UpdateError};
+use tortie_evaluate::{Evaluator, Explanation, Layer, NamedPacket, Names, Packet, Settings, UpdateError};
 use tortie_model::{Direction, Hostname, SyncStatus, Update, WorkloadEndpointId};
 
 use crate::trace::connection::{EnforcementPoint, Leg};
@@ -28,9 +28,22 @@ pub(crate) struct PacketQuery<'a> {
     pub(crate) tunnels: &'a [IpAddr],
     /// Whether staged policies count as enforced.
     pub(crate) is_pending: bool,
+    /// Names by which the source knows the destination.
+    pub(crate) names: Names<'a>,
+    /// Whether the destination's address is known.
+    pub(crate) has_address: bool,
 }
 
-impl PacketQuery<'_> {
+impl<'a> PacketQuery<'a> {
+    /// Adds to a packet the known properties of its destination.
+    fn named<'p>(&self, packet: &'p Packet) -> NamedPacket<'p>
+    where
+        'a: 'p,
+    {
+        let named = NamedPacket::new(packet, self.names);
+        if self.has_address { named } else { named.without_address() }
+    }
+
     /// Returns the packet that a layer evaluates.
     fn at(&self, layer: Layer) -> &Packet {
         match layer {
@@ -67,8 +80,8 @@ impl NodeView {
     ) -> Result<Leg, TraceError> {
         let (evaluator, packet) = (&self.evaluator, query.packet);
         let explanation = match query.is_pending {
-            false => evaluator.explain_workload(&id, direction, &packet),
-            true => evaluator.explain_pending_workload(&id, direction, &packet),
+            false => evaluator.explain_workload(&id, direction, query.named(&packet)),
+            true => evaluator.explain_pending_workload(&id, direction, query.named(&packet)),
         }?;
         Ok(self.leg(EnforcementPoint::Workload(id), direction, packet, explanation))
     }
@@ -81,8 +94,8 @@ impl NodeView {
     ) -> Result<Leg, TraceError> {
         let (evaluator, packet) = (&self.evaluator, query.packet);
         let explanation = match query.is_pending {
-            false => evaluator.explain_workload_to_host(&id, &packet),
-            true => evaluator.explain_pending_workload_to_host(&id, &packet),
+            false => evaluator.explain_workload_to_host(&id, query.named(&packet)),
+            true => evaluator.explain_pending_workload_to_host(&id, query.named(&packet)),
         }?;
         Ok(self.leg(EnforcementPoint::WorkloadToHost(id), Direction::Egress, packet, explanation))
     }
@@ -100,9 +113,10 @@ impl NodeView {
             for stage in stages {
                 let (evaluator, HostStage { endpoint, layer }, packet) =
                     (&self.evaluator, &stage, query.at(stage.layer));
+                let named = query.named(packet);
                 let explanation = match query.is_pending {
-                    false => evaluator.explain_host(endpoint, *layer, direction, packet),
-                    true => evaluator.explain_pending_host(endpoint, *layer, direction, packet),
+                    false => evaluator.explain_host(endpoint, *layer, direction, named),
+                    true => evaluator.explain_pending_host(endpoint, *layer, direction, named),
                 }?;
                 let ends = stage.ends(&explanation.answer);
                 let at = EnforcementPoint::Host(endpoint.clone(), *layer);

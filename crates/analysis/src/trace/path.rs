@@ -1,6 +1,6 @@
 //! The way of a connection's first packet through the nodes.
 
-use tortie_evaluate::Missing;
+use tortie_evaluate::{Missing, Names};
 use tortie_model::{Direction, Hostname, WorkloadEndpointKey};
 
 use crate::trace::cluster::Cluster;
@@ -32,7 +32,9 @@ impl Cluster {
     /// # Errors
     /// If neither place is in the cluster, or one of them does not exist in it.
     pub fn evaluate(&mut self, query: &ConnectionQuery) -> Result<Connection, TraceError> {
-        let ConnectionQuery { from, to, packet, translation, is_pending } = query;
+        let ConnectionQuery { from, to, packet, translation, is_pending, names, has_address } = query;
+        let (is_pending, has_address) = (*is_pending, *has_address);
+        let names = names.as_deref().map_or(Names::Unknown, Names::Known);
         let mut connection = Connection { source: Some(packet.source()), ..Connection::default() };
         for place in [from, to] {
             if let Place::Workload(key) = place {
@@ -71,7 +73,7 @@ impl Cluster {
                 leaving = sent;
             }
             let tunnels = self.tunnel_addresses(node);
-            let at = PacketQuery { entering: sent, packet: leaving, tunnels: &tunnels, is_pending: *is_pending };
+            let at = PacketQuery { entering: sent, packet: leaving, tunnels: &tunnels, is_pending, names, has_address };
             self.pass(node, (entry, exit), at, &mut connection)?;
             if let (Exit::Link(link), Some(next)) = (exit, next) {
                 let replaces = translates && translation.as_ref().is_some_and(|nat| nat.replaces_source);

@@ -1,7 +1,9 @@
 //! Connections to evaluate.
 
+use std::sync::Arc;
+
 use tortie_evaluate::Packet;
-use tortie_model::Hostname;
+use tortie_model::{DomainName, Hostname};
 
 use crate::trace::connection::Place;
 
@@ -20,19 +22,38 @@ pub struct ConnectionQuery {
     pub translation: Option<DestinationNat>,
     /// Whether all staged policies count as enforced.
     pub is_pending: bool,
+    /// Names by which the source knows the destination; `None` if nothing is known of them.
+    pub names: Option<Arc<[DomainName]>>,
+    /// Whether the destination's address is known. If not, only the family of the packet's
+    /// destination counts.
+    pub has_address: bool,
 }
 
 impl ConnectionQuery {
     /// Returns a connection without translation of its destination, by the enforced policies.
     #[must_use]
     pub fn new(from: Place, to: Place, packet: Packet) -> Self {
-        Self { from, to, packet, translation: None, is_pending: false }
+        Self { from, to, packet, translation: None, is_pending: false, names: None, has_address: true }
     }
 
     /// Returns the connection with a translation of its destination.
     #[must_use]
     pub fn translated(mut self, nat: DestinationNat) -> Self {
         self.translation = Some(nat);
+        self
+    }
+
+    /// Returns the connection to a destination that the source knows by these names, and no other.
+    #[must_use]
+    pub fn named(mut self, names: Arc<[DomainName]>) -> Self {
+        self.names = Some(names);
+        self
+    }
+
+    /// Returns the connection to an unknown address.
+    #[must_use]
+    pub fn without_address(mut self) -> Self {
+        self.has_address = false;
         self
     }
 

@@ -2,7 +2,10 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 use tortie_analysis::trace::{Connection, EnforcementPoint, Leg};
-use tortie_evaluate::{DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable};
+use tortie_evaluate::{
+    self as evaluate, Alternative, DecidedBy, End, Mismatch, RuleOutcome, RuleStep, Ruling, Step, Unenforceable,
+    Unknown,
+};
 use tortie_model::{Direction, Key, PolicyId, Rule};
 
 use super::super::decision::{direction, verdict};
@@ -20,6 +23,9 @@ pub(super) struct Answer<'a> {
     pub(super) tables: &'a [LegTable],
 }
 
+/// Verdict that depends on an unknown property of the destination.
+pub(super) const DEPENDS: &str = "depends";
+
 pub(super) fn ruling(ruling: Ruling) -> &'static str {
     match ruling {
         Ruling::Allow => "allow",
@@ -36,6 +42,20 @@ fn deciding(connection: &Connection) -> Option<&Leg> {
     connection.denied_by().or_else(|| connection.legs.iter().rfind(is_workload)).or(connection.legs.last())
 }
 
+/// Returns the other possible answer of a leg.
+pub(super) fn alternative(leg: &Leg) -> Option<(&Leg, &Alternative)> {
+    Some((leg, leg.explanation.answer.alternative.as_deref()?))
+}
+
+/// Returns an unknown property of a destination as JSON has it.
+fn unknown(unknown: Unknown) -> &'static str {
+    match unknown {
+        Unknown::Names => "names",
+        Unknown::Address => "address",
+        _ => "other",
+    }
+}
+
 impl Answer<'_> {
     pub(super) fn deciding(&self) -> Option<&Leg> {
         deciding(self.connection)
@@ -48,11 +68,24 @@ impl Answer<'_> {
 
     pub(super) fn short(&self) -> Map<String, Value> {
         let mut answer = Map::new();
-        answer.insert("verdict".into(), verdict(self.connection.verdict()).into());
+        let depends = self.connection.depends_at();
+        let all = if depends.is_some() { DEPENDS } else { verdict(self.connection.verdict()) };
+        answer.insert("verdict".into(), all.into());
         let leg = self.deciding();
         answer.insert("end".into(), leg.map(|leg| direction(leg.direction)).into());
         answer.extend(self.decision(leg));
+        if let Some((leg, alternative)) = depends.and_then(alternative) {
+            answer.insert("dependsOn".into(), unknown(alternative.unknown).into());
+            answer.insert("alternative".into(), self.alternative(leg, alternative).into());
+        }
         answer
+    }
+
+    fn alternative(&self, leg: &Leg, alternative: &Alternative) -> Map<String, Value> {
+        let mut fields = self.decision_of(leg, &alternative.answer);
+        fields.insert("verdict".into(), verdict(alternative.answer.verdict).into());
+        fields.insert("end".into(), direction(leg.direction).into());
+        fields
     }
 
     pub(super) fn whole(&self) -> Value {
@@ -72,29 +105,33 @@ impl Answer<'_> {
 
     /// Returns the parts of the decision; null for those that it does not have.
     fn decision(&self, leg: Option<&Leg>) -> Map<String, Value> {
-        let (mut tier, mut policy, mut profile, mut rule, mut position) =
-            (Value::Null, Value::Null, Value::Null, Value::Null, Value::Null);
-        if let Some(leg) = leg {
-            let origin = self.origins.decided_by(&leg.explanation.answer.decided_by, leg.direction);
-            position = origin.map(|origin| origin.to_string()).into();
-            match &leg.explanation.answer.decided_by {
-                DecidedBy::PolicyRule { tier: of, policy: id, index } => {
-                    tier = of.as_str().into();
-                    policy = id.to_string().into();
-                    rule = (*index).into();
-                }
-                DecidedBy::EndOfTier { tier: of } => tier = of.as_str().into(),
-                DecidedBy::ProfileRule { profile: name, index } => {
-                    profile = name.to_string().into();
-                    rule = (*index).into();
-                }
-                _ => {}
+        match leg {
+            Some(leg) => self.decision_of(leg, &leg.explanation.answer),
+            None => {
+                let none = ["tier", "policy", "profile", "rule", "position"].map(|name| (name.to_owned(), Value::Null));
+                none.into_iter().chain([("reason".to_owned(), "no policy applies".into())]).collect()
             }
         }
-        let reason = leg.map_or_else(
-            || "no policy applies".to_owned(),
-            |leg| leg.explanation.answer.decided_by.in_words(leg.direction),
-        );
+    }
+
+    fn decision_of(&self, leg: &Leg, answer: &evaluate::Answer) -> Map<String, Value> {
+        let (mut tier, mut policy, mut profile, mut rule) = (Value::Null, Value::Null, Value::Null, Value::Null);
+        let origin = self.origins.decided_by(&answer.decided_by, leg.direction);
+        let position: Value = origin.map(|origin| origin.to_string()).into();
+        match &answer.decided_by {
+            DecidedBy::PolicyRule { tier: of, policy: id, index } => {
+                tier = of.as_str().into();
+                policy = id.to_string().into();
+                rule = (*index).into();
+            }
+            DecidedBy::EndOfTier { tier: of } => tier = of.as_str().into(),
+            DecidedBy::ProfileRule { profile: name, index } => {
+                profile = name.to_string().into();
+                rule = (*index).into();
+            }
+            _ => {}
+        }
+        let reason = answer.decided_by.in_words(leg.direction);
         [("tier", tier), ("policy", policy), ("profile", profile), ("rule", rule), ("position", position)]
             .into_iter()
             .chain([("reason", reason.into())])
@@ -170,6 +207,7 @@ fn rule_value(step: &RuleStep, written: Option<&Rule>, position: Option<&str>) -
         "rule": step.index,
         "action": step.action.as_str(),
         "matched": step.outcome == RuleOutcome::Matched,
+        "byName": step.by_name.is_some(),
         "why": why(&step.outcome, written),
         "position": position,
     })
@@ -179,6 +217,10 @@ pub(super) fn why(outcome: &RuleOutcome, written: Option<&Rule>) -> Option<Strin
     match outcome {
         RuleOutcome::Matched => None,
         RuleOutcome::Mismatch(mismatch) => Some(mismatch_text(mismatch, written)),
+        RuleOutcome::Unknown(Unknown::Names) => {
+            Some("it matches if the source has resolved one of its names to the destination".to_owned())
+        }
+        RuleOutcome::Unknown(_) => Some("it matches by address, and needs --address".to_owned()),
         RuleOutcome::LeftOut(reason) => {
             Some(format!("it is left out, since it cannot be enforced: {}", left_out(*reason)))
         }
@@ -194,7 +236,6 @@ fn left_out(reason: Unenforceable) -> &'static str {
         Unenforceable::PortsWithoutProtocol => "it has ports without a protocol that has ports",
         Unenforceable::EmptyPortRange => "the first port of a range is behind its last",
         Unenforceable::IpSetId => "one of its IP sets has no valid name",
-        Unenforceable::Domains => "it matches by domain names, whose addresses are not known",
         _ => "it has a match that this command does not know",
     }
 }
@@ -231,6 +272,7 @@ fn mismatch_text(mismatch: &Mismatch, written: Option<&Rule>) -> String {
         Mismatch::ExcludedPort(end) => format!("it excludes the {} port", name(*end)),
         Mismatch::ExcludedNamedPort(end, _) => format!("it excludes the {} port by its name", name(*end)),
         Mismatch::Service(_) => "the destination is no endpoint of its service".to_owned(),
+        Mismatch::Names(_) => "the source knows the destination by none of its names".to_owned(),
         _ => "another match fails".to_owned(),
     }
 }

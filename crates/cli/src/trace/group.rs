@@ -11,7 +11,7 @@ use tortie_model::{Cidr, Hostname, Key};
 
 use super::super::decision::verdict;
 use super::super::origin::Origins;
-use super::answer::Answer;
+use super::answer::{Answer, DEPENDS};
 use super::expansion::{Group, Member};
 use super::question::Question;
 use super::tables::{LegTable, NodeTables, TablesError, all_agree};
@@ -99,6 +99,14 @@ impl<'a> GroupAnswer<'a> {
         }
     }
 
+    /// Reports whether the verdict depends on unknown properties of destinations.
+    pub(super) fn depends(&self) -> bool {
+        let denied_surely =
+            |connection: &Connection| connection.verdict() == Verdict::Deny && connection.depends_at().is_none();
+        let mut connections = self.members.iter().map(|(_, results)| &results.now);
+        !connections.clone().any(denied_surely) && connections.any(|connection| connection.depends_at().is_some())
+    }
+
     pub(super) fn view(&self) -> &View {
         self.policies
     }
@@ -137,7 +145,8 @@ impl<'a> GroupAnswer<'a> {
         let all = self.verdict();
         let first = self.members.iter().find(|(_, results)| results.now.verdict() == all);
         let mut short = first.map(|(_, results)| self.answer(results).short()).unwrap_or_default();
-        short.insert("verdict".into(), verdict(all).into());
+        let all = if self.depends() { DEPENDS } else { verdict(all) };
+        short.insert("verdict".into(), all.into());
         if let Group::Service { service, .. } | Group::Pairs { service, .. } = &self.group {
             short.insert("service".into(), service.to_string().into());
         }
@@ -175,7 +184,8 @@ impl<'a> GroupAnswer<'a> {
         };
         let members: Value = self.members.iter().map(member).collect::<Vec<Value>>().into();
         let mut whole = Map::new();
-        whole.insert("verdict".into(), verdict(self.verdict()).into());
+        let all = if self.depends() { DEPENDS } else { verdict(self.verdict()) };
+        whole.insert("verdict".into(), all.into());
         let position = |key: Key| self.origins.object(&key).map(|origin| origin.to_string());
         if let Group::NetworkSet(set) | Group::Pairs { set, .. } = &self.group {
             whole.insert("networkSet".into(), set.to_string().into());

@@ -31,6 +31,7 @@ use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 use tortie_rules::RulesConfig;
 
+use super::agent_names::AgentNames;
 use super::group::GroupAnswer;
 use super::question::{Question, QuestionArgs};
 use super::view::View;
@@ -71,13 +72,19 @@ pub(super) struct LiveArgs {
     /// With --live: seconds to wait for the real flow.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
-    /// With --live: socket of the agent, which reports the counters of eBPF programs if these
-    /// enforce policy; see `tortie run --socket`.
+    /// Socket of the agent, which reports the names that endpoints have resolved, and with --live
+    /// the counters of eBPF programs if these enforce policy; see `tortie run --socket`.
     #[arg(long, value_name = "FILE", env = "TORTIE_SOCKET", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     /// With --live: directory of the kernel's settings; see `tortie run --proc-sys`.
     #[arg(long, value_name = "DIR", env = "TORTIE_PROC_SYS", default_value = "/proc/sys")]
     proc_sys: PathBuf,
+}
+
+impl LiveArgs {
+    pub(super) fn agent_names(&self) -> AgentNames {
+        AgentNames::new(self.socket.clone())
+    }
 }
 
 pub(super) enum Calculated<'a> {

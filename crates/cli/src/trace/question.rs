@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use tortie_evaluate::{MixedFamilies, Packet, Payload};
-use tortie_model::{Family, Hostname, Protocol, parse_address};
+use tortie_model::{DomainName, DomainParseError, Family, Hostname, Protocol, parse_address};
 
 /// Default source port, from the dynamic range.
 const SOURCE_PORT: u16 = 50000;
@@ -18,9 +18,14 @@ pub(crate) struct QuestionArgs {
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     from: Option<String>,
     /// Destination: as for --from, or service:NAMESPACE/NAME, or an address of a Service: a cluster
-    /// address, an external one, one of a load balancer, or, with a node port, one of a node.
+    /// address, an external one, one of a load balancer, or, with a node port, one of a node; or
+    /// domain:NAME, outside the cluster.
     #[arg(long, value_name = "PLACE", required_unless_present = "batch")]
     to: Option<String>,
+    /// Address that the source has resolved the name of --to domain:NAME to. Without it, rules that
+    /// match the destination by address are not evaluated.
+    #[arg(long)]
+    address: Option<String>,
     /// Destination port.
     #[arg(long)]
     port: Option<u16>,
@@ -43,11 +48,12 @@ pub(crate) struct QuestionArgs {
 
 impl QuestionArgs {
     pub(super) fn flags(&self) -> String {
-        let Self { from, to, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
+        let Self { from, to, address, port, protocol, source_port, icmp_type, icmp_code, ipv6 } = self;
         let mut flags: Vec<String> = Vec::new();
         let mut add = |name: &str, value: Option<String>| flags.extend(value.map(|value| format!("--{name} {value}")));
         add("from", from.clone());
         add("to", to.clone());
+        add("address", address.clone());
         add("port", port.map(|port| port.to_string()));
         add("protocol", (protocol != "tcp").then(|| protocol.clone()));
         add("source-port", source_port.map(|port| port.to_string()));
@@ -61,6 +67,12 @@ impl QuestionArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Address(IpAddr),
+    /// A place outside the cluster that the other end knows by a name.
+    Domain {
+        name: DomainName,
+        /// `None` if it is unknown.
+        address: Option<IpAddr>,
+    },
     HostEndpoint(String),
     /// `namespace/name`, or the name of a global network set.
     NetworkSet(String),
@@ -69,6 +81,33 @@ pub(super) enum End {
     Service(String),
     /// `namespace/pod`, or another name of a workload in its orchestrator.
     Workload(String),
+}
+
+impl End {
+    /// Parses the destination. The address is that of a domain.
+    fn destination(text: &str, address: Option<&str>) -> Result<Self, QuestionError> {
+        let address = address.map(|text| parse_address(text).ok_or_else(|| QuestionError::Address(text.to_owned())));
+        match (text.strip_prefix("domain:"), address.transpose()?) {
+            (Some(name), address) => {
+                let name = name.parse().map_err(|error| QuestionError::Domain { name: name.to_owned(), error })?;
+                Ok(Self::Domain { name, address })
+            }
+            (None, Some(_)) => Err(QuestionError::AddressWithoutDomain),
+            (None, None) => Ok(Self::from(text)),
+        }
+    }
+
+    fn family(&self) -> Option<Family> {
+        match self {
+            Self::Address(address) | Self::Domain { address: Some(address), .. } => Some(Family::of(*address)),
+            Self::Domain { address: None, .. }
+            | Self::HostEndpoint(_)
+            | Self::NetworkSet(_)
+            | Self::Node(_)
+            | Self::Service(_)
+            | Self::Workload(_) => None,
+        }
+    }
 }
 
 impl From<&str> for End {
@@ -129,6 +168,8 @@ pub(super) struct Line {
     from: String,
     to: String,
     #[serde(default)]
+    address: Option<String>,
+    #[serde(default)]
     port: Option<u16>,
     #[serde(default = "tcp")]
     protocol: String,
@@ -160,6 +201,18 @@ pub(super) enum QuestionError {
     Family(u8),
     #[error("an address of one family cannot reach one of the other")]
     MixedFamilies,
+    #[error("address: `{0}` is no address")]
+    Address(String),
+    #[error("address: it is for a destination domain:NAME")]
+    AddressWithoutDomain,
+    #[error("from: no connection comes from a domain name; use an address")]
+    FromDomain,
+    #[error("to: `{name}`")]
+    Domain {
+        name: String,
+        #[source]
+        error: DomainParseError,
+    },
     #[error("protocol: `{0}` is none of TCP, UDP, SCTP, UDPLite and ICMP, and no number up to 255")]
     Protocol(String),
     #[error("port: {0} needs one")]
@@ -175,6 +228,7 @@ impl Question {
         let source_port = args.source_port.unwrap_or(SOURCE_PORT);
         let transport = transport(&args.protocol, source_port, args.port)?;
         let transport = transport.with_icmp(args.icmp_type, args.icmp_code).ok_or(QuestionError::IcmpFlags)?;
+        let to = End::destination(to, args.address.as_deref())?;
         Self::new(from, to, args.ipv6.then_some(Family::V6), transport)
     }
 
@@ -187,17 +241,18 @@ impl Question {
         };
         let transport = transport(&line.protocol, line.source_port, line.port)?;
         let transport = transport.with_icmp(line.icmp_type, line.icmp_code).ok_or(QuestionError::IcmpFields)?;
-        Self::new(&line.from, &line.to, family, transport)
+        let to = End::destination(&line.to, line.address.as_deref())?;
+        Self::new(&line.from, to, family, transport)
     }
 
     /// Returns a question. Addresses determine the family; without addresses and a wanted family,
     /// it is IPv4.
-    fn new(from: &str, to: &str, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
-        let (from, to) = (End::from(from), End::from(to));
-        let written = [&from, &to].into_iter().filter_map(|end| match end {
-            End::Address(address) => Some(Family::of(*address)),
-            End::HostEndpoint(_) | End::NetworkSet(_) | End::Node(_) | End::Service(_) | End::Workload(_) => None,
-        });
+    fn new(from: &str, to: End, wanted: Option<Family>, transport: Transport) -> Result<Self, QuestionError> {
+        if from.starts_with("domain:") {
+            return Err(QuestionError::FromDomain);
+        }
+        let from = End::from(from);
+        let written = [&from, &to].into_iter().filter_map(|end| end.family());
         let families: Vec<Family> = wanted.into_iter().chain(written).collect();
         let family = families.first().copied().unwrap_or(Family::V4);
         if families.iter().any(|other| *other != family) {

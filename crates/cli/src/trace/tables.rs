@@ -51,10 +51,12 @@ impl NodeTables {
             other => return Err(TablesError::Unknown(other.clone())),
         };
         let answer = &leg.explanation.answer;
-        let is_asked = !matches!(
-            answer.decided_by,
-            DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive | DecidedBy::Contested(_)
-        );
+        // No table knows the names of a destination.
+        let is_asked = answer.by_name.is_none()
+            && !matches!(
+                answer.decided_by,
+                DecidedBy::Failsafe(_) | DecidedBy::Guard(_) | DecidedBy::EndpointInactive | DecidedBy::Contested(_)
+            );
         let described = self.nodes.get_mut(&leg.node).filter(|_| is_asked);
         let located = described.and_then(|described| described.locate(&endpoint, layer, leg.direction, &leg.packet));
         let agrees = located.as_ref().is_none_or(|located| agrees((located.verdict, &located.decided_by), answer));
@@ -144,11 +146,11 @@ mod tests {
     #[test]
     fn verdict_and_deciding_rule_must_match_the_calculation() {
         let end = |tier: &str| DecidedBy::EndOfTier { tier: TierName::new(tier) };
-        let denied = Answer { verdict: Verdict::Deny, decided_by: end("a") };
+        let denied = Answer::new(Verdict::Deny, end("a"));
         assert!(agrees((Verdict::Deny, &end("a")), &denied));
         assert!(!agrees((Verdict::Allow, &end("a")), &denied));
         assert!(!agrees((Verdict::Deny, &end("b")), &denied));
-        let by_action = Answer { verdict: Verdict::Deny, decided_by: DecidedBy::EndpointToHostAction };
+        let by_action = Answer::new(Verdict::Deny, DecidedBy::EndpointToHostAction);
         assert!(agrees((Verdict::Allow, &end("a")), &by_action));
         assert!(!agrees((Verdict::Deny, &end("a")), &by_action));
         assert!(!all_agree(&[LegTable { located: None, agrees: false }]));

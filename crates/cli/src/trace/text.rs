@@ -1,24 +1,30 @@
 use std::fmt::Write;
 
 use tortie_analysis::trace::Leg;
-use tortie_evaluate::{Guard, RuleOutcome, RuleStep, Step, Verdict};
+use tortie_evaluate::{Alternative, Explanation, Guard, RuleOutcome, RuleStep, Step, Unknown, Verdict};
 use tortie_model::{Direction, Key};
 
 use super::super::origin::Origin;
-use super::answer::{Answer, ruling, why};
+use super::answer::{Answer, alternative, ruling, why};
 
 /// One line if denied, one for each end if allowed; with `verbose`, all evaluated policies and
 /// rules.
 pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
     let mut out = String::new();
     let legs = &answer.connection.legs;
+    let depends = answer.connection.depends_at().and_then(alternative);
     match (answer.connection.verdict(), answer.connection.denied_by()) {
+        _ if depends.is_some() => {}
         (_, Some(leg)) => line(&mut out, "", leg, answer),
         (Verdict::Undecided, _) => out.push_str("undecided: rules of others on the node decide\n"),
         _ if legs.is_empty() => out.push_str("allowed: no policy applies\n"),
         _ => out.push_str("allowed\n"),
     }
-    let is_told = verbose || !answer.tables.is_empty() || answer.connection.denied_by().is_none();
+    if let Some((leg, alternative)) = depends {
+        both_ways(&mut out, leg, alternative, answer);
+    }
+    let is_short = answer.connection.denied_by().is_some() || depends.is_some();
+    let is_told = verbose || !answer.tables.is_empty() || !is_short;
     let shown = if is_told { &legs[..] } else { &[] };
     for (place, leg) in shown.iter().enumerate() {
         line(&mut out, "  ", leg, answer);
@@ -38,6 +44,21 @@ pub(super) fn text(answer: &Answer<'_>, verbose: bool) -> String {
         }
     }
     out
+}
+
+/// Writes the answers for both cases of an unknown property.
+fn both_ways(out: &mut String, leg: &Leg, alternative: &Alternative, answer: &Answer<'_>) {
+    let (subject, condition) = match alternative.unknown {
+        Unknown::Names => {
+            ("the names that the source has resolved", "if it has resolved a name of this rule to the destination")
+        }
+        _ => ("the address of the destination", "if this rule matches the address"),
+    };
+    let _ = writeln!(out, "depends on {subject}");
+    let mut other = leg.clone();
+    other.explanation = Explanation { answer: alternative.answer.clone(), steps: Vec::new() };
+    line(out, &format!("  {condition}: "), &other, answer);
+    line(out, "  if not: ", leg, answer);
 }
 
 /// Writing to a string cannot fail, here and below.
@@ -96,6 +117,7 @@ fn in_brackets(origin: Option<Origin<'_>>) -> String {
 fn rule(out: &mut String, step: &RuleStep, because: Option<String>, origin: Option<String>) {
     let _ = write!(out, "      rule {}, {}: ", step.index, step.action.as_str());
     match (&step.outcome, because) {
+        (RuleOutcome::Matched, _) if step.by_name.is_some() => out.push_str("matches by name"),
         (RuleOutcome::Matched, _) => out.push_str("matches"),
         (_, Some(because)) => out.push_str(&because),
         (_, None) => {}

@@ -1,20 +1,22 @@
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use tortie_analysis::trace::{
     Backend, Cluster, Connection, ConnectionQuery, DestinationNat, EnforcementPoint, Leg, NatSettings, Place,
     ServiceError, SetNetwork, TraceError,
 };
 use tortie_config::{Config, ConfigError, Sources, Switch, settings};
-use tortie_evaluate::MixedFamilies;
+use tortie_evaluate::{MixedFamilies, Unknown};
 use tortie_model::{
-    Cidr, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update, WorkloadEndpoint,
-    WorkloadEndpointKey, parse_address,
+    Cidr, DomainName, Family, Hostname, Key, NamespacedName, NetworkSetName, Policy, PolicyId, Protocol, Update,
+    WorkloadEndpoint, WorkloadEndpointKey, parse_address,
 };
 use tortie_resources::spelling::closest;
 
 use super::super::cluster::{ParametersError, WholeCluster, config_of};
 use super::super::host_network::{HostNetworkPods, PodsError};
+use super::agent_names::AgentNames;
 use super::expansion::{Expansion, Group, Member};
 use super::question::{End, Question, SentTo, Transport};
 
@@ -27,6 +29,7 @@ pub(super) struct View {
     pods: HostNetworkPods,
     /// Whether there are staged policies; `None` until it is determined.
     has_staged: Option<bool>,
+    agent: AgentNames,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -94,12 +97,13 @@ pub(super) enum ViewError {
 }
 
 impl View {
-    pub(super) fn new(cluster: WholeCluster, pods: HostNetworkPods) -> Self {
+    /// The agent says the names by which an endpoint of its node knows an address.
+    pub(super) fn new(cluster: WholeCluster, pods: HostNetworkPods, agent: AgentNames) -> Self {
         let WholeCluster { sources, local, updates, .. } = cluster;
         let graph = settings::graph(&local, Hostname::new(""));
         let mut cluster = Cluster::new(graph, tortie_evaluate::Settings::default());
         updates.into_iter().for_each(|update| cluster.apply(update));
-        Self { sources, local, cluster, configured: BTreeSet::new(), pods, has_staged: None }
+        Self { sources, local, cluster, configured: BTreeSet::new(), pods, has_staged: None, agent }
     }
 
     pub(super) fn policy(&self, id: &PolicyId) -> Option<&Policy> {
@@ -136,7 +140,11 @@ impl View {
             self.configure(place)?;
         }
         let query = self.query(question, (from.clone(), source), (to.clone(), destination))?;
-        let mut connection = self.cluster.evaluate(&query.pending(is_pending))?;
+        let query = query.pending(is_pending);
+        let mut connection = self.cluster.evaluate(&query)?;
+        if let Some(names) = self.learned_names(&connection, destination) {
+            connection = self.cluster.evaluate(&query.named(names))?;
+        }
         if let Some(node) = node {
             connection.legs.retain(|leg| leg.node == *node);
         }
@@ -152,6 +160,17 @@ impl View {
         Ok(connection)
     }
 
+    /// Returns the names by which the source knows the destination, if the verdict depends on them
+    /// and the agent of the source's node answers.
+    fn learned_names(&mut self, connection: &Connection, destination: IpAddr) -> Option<Arc<[DomainName]>> {
+        let leg = connection.depends_at()?;
+        let alternative = leg.explanation.answer.alternative.as_deref()?;
+        if alternative.unknown != Unknown::Names {
+            return None;
+        }
+        self.agent.names(&leg.node, &leg.at, destination)
+    }
+
     fn query(
         &mut self,
         question: &Question,
@@ -159,6 +178,10 @@ impl View {
         (to, destination): (Place, IpAddr),
     ) -> Result<ConnectionQuery, ViewError> {
         let packet = question.packet(source, destination)?;
+        if let End::Domain { name, address } = &question.to {
+            let query = ConnectionQuery::new(from, to, packet).named([name.clone()].into());
+            return Ok(if address.is_some() { query } else { query.without_address() });
+        }
         if let Some(sent_to) = &question.sent_to {
             let entering = question.entering(source, sent_to)?;
             // The node at which an address of the Service leads packets from outside into the
@@ -311,6 +334,15 @@ impl View {
     pub(super) fn find(&self, field: &'static str, end: &End, family: Family) -> Result<(Place, IpAddr), EndError> {
         match end {
             End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
+            End::Domain { address: Some(address), .. } => Ok((self.cluster.place_of(*address), *address)),
+            // Of this address, only the family counts.
+            End::Domain { address: None, .. } => Ok((
+                Place::Outside,
+                match family {
+                    Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                    Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+                },
+            )),
             End::Node(name) => {
                 let host = Hostname::new(name.as_str());
                 let address = self.cluster.node_address(&host, family);

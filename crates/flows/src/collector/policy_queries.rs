@@ -112,8 +112,11 @@ impl Collector {
         let Some(state) = self.evaluator.workload_endpoint(&id) else { return };
         let policies = state.tiers.iter().flat_map(|tier| policies(tier, direction));
         for policy in policies.filter(|policy| policy.kind.is_staged()) {
-            // An incomplete state gives no verdict.
-            if let Ok(answer) = self.evaluator.preview_workload(&id, direction, packet, policy) {
+            // An incomplete state gives no verdict, and neither do names that are unknown.
+            let answer = self.evaluator.preview_workload(&id, direction, packet, policy);
+            if let Ok(answer) = answer
+                && answer.alternative.is_none()
+            {
                 let (policy, verdict) = (policy.clone(), answer.verdict);
                 verdicts.push(StagedVerdict { policy, direction, at_host: false, verdict });
             }
@@ -153,7 +156,7 @@ impl Collector {
     }
 
     /// Returns the verdict of all layers of host endpoints at an interface; `None` if their state
-    /// is incomplete.
+    /// is incomplete, or if it depends on names that are unknown.
     fn preview_host(
         &self,
         stages: &[HostStage],
@@ -163,6 +166,9 @@ impl Collector {
     ) -> Option<Verdict> {
         for stage in stages {
             let answer = self.evaluator.preview_host(&stage.endpoint, stage.layer, direction, packet, staged).ok()?;
+            if answer.alternative.is_some() {
+                return None;
+            }
             if stage.ends(&answer) {
                 return Some(answer.verdict);
             }

@@ -201,7 +201,8 @@ impl<'a> ConnectionEvaluator<'a> {
                     self.evaluator.workload(id, Direction::Egress, packet)?
                 }
             };
-            if answer.verdict == Verdict::Deny {
+            // A connection to an address with a name stays when the address expires.
+            if answer.denies_surely() {
                 return Ok(true);
             }
         }
@@ -242,7 +243,7 @@ impl<'a> ConnectionEvaluator<'a> {
         };
         let Some(names) = endpoints.at(self, to, connection.reply.source) else { return Ok(None) };
         for name in names {
-            if self.evaluator.host(name, layer, Direction::Egress, packet)?.verdict == Verdict::Deny {
+            if self.evaluator.host(name, layer, Direction::Egress, packet)?.denies_surely() {
                 return Ok(Some(true));
             }
         }
@@ -265,7 +266,7 @@ impl<'a> ConnectionEvaluator<'a> {
             Answer { verdict: Verdict::Deny, .. } => return Ok(true),
             // An allow by a pre-DNAT rule holds for the whole endpoint; a failsafe port only skips
             // the pre-DNAT layer.
-            Answer { verdict: Verdict::Allow, decided_by } if !matches!(decided_by, DecidedBy::Failsafe(_)) => {
+            Answer { verdict: Verdict::Allow, decided_by, .. } if !matches!(decided_by, DecidedBy::Failsafe(_)) => {
                 return Ok(false);
             }
             _ => {}

@@ -26,7 +26,7 @@ fn answer(
     let rulings = reachability.rulings(rulings_id).iter();
     let found: Vec<&Ruling> = rulings.filter(|ruling| is_in(packet, &ruling.traffic, ruling.source_ports)).collect();
     match &found[..] {
-        [ruling] => Ok(Some(Answer { verdict: ruling.verdict, decided_by: ruling.by.clone() })),
+        [ruling] => Ok(Some(Answer::new(ruling.verdict, ruling.by.clone()))),
         others => Err(TestCaseError::fail(format!("{packet:?}: reported {} times: {others:#?}", others.len()))),
     }
 }

@@ -70,6 +70,10 @@ pub(super) fn compare(
         let why = "the packet belongs to a connection from before the trace: policy is not evaluated for it again";
         return Agreement::NotCompared(why.to_owned());
     }
+    if calculated.depends_at().is_some() {
+        let why = "the calculated verdict depends on the names that the source has resolved";
+        return Agreement::NotCompared(why.to_owned());
+    }
     let legs: Vec<&Leg> = calculated.legs.iter().filter(|leg| leg.node == *node).collect();
     let is_denying = |leg: &&&Leg| leg.verdict() == Verdict::Deny;
     let denying = legs.iter().find(is_denying);

@@ -68,3 +68,25 @@ fn staged_policies_of_host_endpoints_are_evaluated_by_packet_path() {
     assert_eq!(one.pending(&aggregate), [denied]);
     assert_eq!(one.governing(&aggregate, &tier), [&own, &db]);
 }
+
+#[test]
+fn a_staged_policy_has_no_verdict_that_depends_on_unknown_names() {
+    let ids = [policy_id(PolicyKind::StagedNetworkPolicy, "names"), policy_id(PolicyKind::NetworkPolicy, "db")];
+    let staged = |ids: &[PolicyId]| {
+        let mut collector = collector(&[]);
+        let members = desired::Members::Domains(["*.a.io".parse().unwrap()].into());
+        let set = desired::IpSetUpdate { id: "d:x".into(), set_type: desired::IpSetType::Domains, members };
+        let by_name = desired::RuleSets { dst_domains: ["d:x".into()].into(), ..desired::RuleSets::default() };
+        let outbound = Rules::new([Rule::new(RuleAction::Allow)].into(), [by_name].into()).unwrap();
+        let named = desired::Policy { outbound, ..(*policy(&[])).clone() };
+        desire(&mut collector, &DesiredUpdate::IpSet(set));
+        desire(&mut collector, &DesiredUpdate::Policy(ids[0].clone(), named.into()));
+        desire(&mut collector, &workload("web", WEB, ids).1);
+        log(&mut collector, id(WEB, AWAY, 443), PrefixVerdict::Allow, Direction::Egress, 0);
+        let events = collector.take_events(at(300));
+        events[0].flow.staged.iter().map(|staged| staged.policy.clone()).collect::<Vec<_>>()
+    };
+    // The policy in force allows the packet in any case, so that this verdict is known.
+    assert_eq!(staged(&ids), ids[..1]);
+    assert_eq!(staged(&ids[..1]), []);
+}

@@ -1,5 +1,5 @@
 use super::super::tests::fixture::{
-    evaluator, host_endpoint, ip, node_addresses, policy, tcp, translated, updates, workload,
+    evaluator, host_endpoint, ip, node_addresses, policy, policy_by_name, tcp, translated, updates, workload,
 };
 use super::*;
 
@@ -53,6 +53,34 @@ fn a_translated_source_is_evaluated_by_the_workloads_own_address() {
     }
     // Packets to the host meet egress policy before the action that applies to all of them.
     assert!(denied(&egress, tcp("10.0.0.1", ("192.0.2.1", 80)), None));
+}
+
+#[test]
+fn connections_to_an_address_with_a_name_stay_while_a_rule_has_the_name() {
+    use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members};
+
+    let by_name = |port| {
+        let mut all = vec![
+            DesiredUpdate::IpSet(IpSetUpdate {
+                id: "d:x".into(),
+                set_type: IpSetType::Domains,
+                members: Members::Domains(["*.a.io".parse().unwrap()].into()),
+            }),
+            policy_by_name("named", port),
+        ];
+        let tiers = tortie_model::desired::TierPolicies {
+            name: tortie_model::TierName::default_tier(),
+            default_action: None,
+            ingress: [].into(),
+            egress: [tortie_model::PolicyId::new(tortie_model::PolicyKind::GlobalNetworkPolicy, "", "named")].into(),
+        };
+        all.push(workload("shop/client", "10.0.0.1", [tiers].into()));
+        all
+    };
+    let connection = || tcp("10.0.0.1", ("203.0.113.9", 443));
+    // The address may have expired, so the connection is not known to be denied.
+    assert!(!denied(&by_name(443), connection(), Some("eth0")));
+    assert!(denied(&by_name(80), connection(), Some("eth0")));
 }
 
 #[test]

@@ -42,6 +42,15 @@ pub(in crate::connections) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate
     DesiredUpdate::Policy(policy_id(name), policy.into())
 }
 
+/// A policy that allows outgoing connections to a TCP port of addresses with names of the set
+/// `d:x`.
+pub(in crate::connections) fn policy_by_name(name: &str, port: u16) -> DesiredUpdate {
+    let sets = RuleSets { dst_domains: ["d:x".into()].into(), ..RuleSets::default() };
+    let outbound = Rules::new([allow_tcp(port)].into(), [sets].into()).unwrap();
+    let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: Rules::default(), outbound };
+    DesiredUpdate::Policy(policy_id(name), policy.into())
+}
+
 fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
 }
