@@ -1,10 +1,12 @@
+use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members};
+
 use super::super::tests::fixture::{
-    evaluator, host_endpoint, ip, node_addresses, policy, policy_by_name, tcp, translated, updates, workload,
+    evaluator, host_endpoint, ip, node_addresses, policy, policy_by_name, tcp, tier, translated, updates, workload,
 };
 use super::*;
 
 /// Whether the connection is denied where everything else is reached by `interface`.
-fn denied(more: &[tortie_model::desired::DesiredUpdate], connection: Connection, interface: Option<&str>) -> bool {
+fn denied(more: &[DesiredUpdate], connection: Connection, interface: Option<&str>) -> bool {
     let evaluator = evaluator(&[updates(), more.to_vec()].concat());
     let exceptions = Exceptions { tunnel_ports: vec![4789], workloads_to_host: false };
     let node_addresses = node_addresses();
@@ -55,32 +57,21 @@ fn a_translated_source_is_evaluated_by_the_workloads_own_address() {
     assert!(denied(&egress, tcp("10.0.0.1", ("192.0.2.1", 80)), None));
 }
 
+/// The names of an address are not known here, so the rule alone counts.
 #[test]
-fn connections_to_an_address_with_a_name_stay_while_a_rule_has_the_name() {
-    use tortie_model::desired::{DesiredUpdate, IpSetType, IpSetUpdate, Members};
-
-    let by_name = |port| {
-        let mut all = vec![
-            DesiredUpdate::IpSet(IpSetUpdate {
-                id: "d:x".into(),
-                set_type: IpSetType::Domains,
-                members: Members::Domains(["*.a.io".parse().unwrap()].into()),
-            }),
-            policy_by_name("named", port),
-        ];
-        let tiers = tortie_model::desired::TierPolicies {
-            name: tortie_model::TierName::default_tier(),
-            default_action: None,
-            ingress: [].into(),
-            egress: [tortie_model::PolicyId::new(tortie_model::PolicyKind::GlobalNetworkPolicy, "", "named")].into(),
-        };
-        all.push(workload("shop/client", "10.0.0.1", [tiers].into()));
-        all
-    };
-    let connection = || tcp("10.0.0.1", ("203.0.113.9", 443));
-    // The address may have expired, so the connection is not known to be denied.
-    assert!(!denied(&by_name(443), connection(), Some("eth0")));
-    assert!(denied(&by_name(80), connection(), Some("eth0")));
+fn a_rule_by_domain_name_keeps_connections_until_it_is_gone() {
+    let set = |id: &str, set_type, members| DesiredUpdate::IpSet(IpSetUpdate { id: id.into(), set_type, members });
+    let names = set("d:x", IpSetType::Domains, Members::Domains(["*.a.io".parse().unwrap()].into()));
+    let nets = set("s:y", IpSetType::Net, Members::Nets(vec!["198.51.100.7/32".parse().unwrap()]));
+    let client = |policy| workload("shop/client", "10.0.0.1", tier(&[], &[policy]));
+    let (learned, other) = (tcp("10.0.0.1", ("203.0.113.9", 443)), tcp("10.0.0.1", ("203.0.113.9", 80)));
+    for dst in [&[][..], &["s:y"]] {
+        let with = [names.clone(), nets.clone(), policy_by_name("names", 443, dst), client("names")];
+        assert!(!denied(&with, learned, Some("eth0")), "{dst:?}");
+        assert!(denied(&with, other, Some("eth0")), "{dst:?}");
+    }
+    let without = [policy("names", &[22]), client("names")];
+    assert!(denied(&without, learned, Some("eth0")));
 }
 
 #[test]

@@ -42,10 +42,11 @@ pub(in crate::connections) fn policy(name: &str, ports: &[u16]) -> DesiredUpdate
     DesiredUpdate::Policy(policy_id(name), policy.into())
 }
 
-/// A policy that allows outgoing connections to a TCP port of addresses with names of the set
-/// `d:x`.
-pub(in crate::connections) fn policy_by_name(name: &str, port: u16) -> DesiredUpdate {
-    let sets = RuleSets { dst_domains: ["d:x".into()].into(), ..RuleSets::default() };
+/// A policy that allows outgoing TCP connections to a port of addresses with names of the set
+/// `d:x`, or at members of `dst` as well.
+pub(in crate::connections) fn policy_by_name(name: &str, port: u16, dst: &[&str]) -> DesiredUpdate {
+    let ids = |ids: &[&str]| ids.iter().map(|id| (*id).into()).collect();
+    let sets = RuleSets { dst: ids(dst), dst_domains: ids(&["d:x"]), ..RuleSets::default() };
     let outbound = Rules::new([allow_tcp(port)].into(), [sets].into()).unwrap();
     let policy = Policy { source: Arc::default(), selector: "all()".into(), inbound: Rules::default(), outbound };
     DesiredUpdate::Policy(policy_id(name), policy.into())
@@ -55,7 +56,7 @@ fn policy_id(name: &str) -> PolicyId {
     PolicyId::new(PolicyKind::GlobalNetworkPolicy, "", name)
 }
 
-fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
+pub(in crate::connections) fn tier(ingress: &[&str], egress: &[&str]) -> TierList {
     let ids = |names: &[&str]| names.iter().map(|name| policy_id(name)).collect();
     let tier = TierPolicies {
         name: TierName::default_tier(),
