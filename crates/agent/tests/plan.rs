@@ -151,7 +151,7 @@ fn everything_is_available_as_json_and_yaml() {
     assert_eq!(web["change"], "closed");
     assert_eq!(web["families"], json!([4, 6]));
     assert_eq!(web["from"]["workloads"], json!(["shop/web-1", "shop/web-2"]));
-    assert_eq!(web["to"], json!({"text": "shop/db", "workloads": ["shop/db"], "networks": []}));
+    assert_eq!(web["to"], json!({"text": "shop/db", "workloads": ["shop/db"], "networks": [], "domains": []}));
     let tcp = web["protocols"].as_array().unwrap().iter().find(|protocol| protocol["protocol"] == 6).unwrap();
     assert_eq!(tcp["ports"], json!([[0, 5431], [5433, 65535]]));
     assert_eq!(web["end"], "ingress");

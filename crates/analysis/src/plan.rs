@@ -46,6 +46,9 @@
 //!   without effect if no packet that reaches them matches. A policy is shadowed if all its rules
 //!   are without effect, and no tier denies at its end because of that policy alone. Groups of
 //!   endpoints whose policies need too large a table are left out, as are failsafe ports.
+//! * A destination by domain name is one more row for each set of patterns that a name can match:
+//!   `*.a.io but not x.a.io`. It stands for names at addresses that no network of a policy covers;
+//!   a workload is taken to have resolved them.
 //! * A network stands for those of its addresses that no longer network of a policy covers, and
 //!   that no workload has.
 //!
@@ -57,6 +60,8 @@ mod cluster;
 mod connections;
 mod ends;
 mod findings;
+pub(crate) mod name_rows;
+mod named_sets;
 mod one_node;
 mod outcome;
 mod policy_state;

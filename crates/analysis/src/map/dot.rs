@@ -34,7 +34,7 @@ pub fn dot(map: &Map, describe: &Describe<'_>) -> String {
          edge [fontsize=10];\n",
     );
     for (number, group) in map.groups.iter().enumerate() {
-        let style = if *group == Group::Networks { "dashed" } else { "solid" };
+        let style = if matches!(group, Group::Networks | Group::Domains) { "dashed" } else { "solid" };
         let _ = writeln!(out, "  subgraph cluster{number} {{\n    label={}; style={style};", quoted(&group.title()));
         // Edges of the whole group are attached to this point.
         let is_used = map.edges.iter().any(|edge| [edge.from, edge.to].contains(&Anchor::Group(number)));

@@ -142,7 +142,8 @@ pub(crate) fn edges(
 ) -> (Vec<Edge>, Vec<bool>) {
     // The sources of each part, by destination and by whether it holds for some members only.
     let mut found: BTreeMap<(usize, bool, Part), Vec<usize>> = BTreeMap::new();
-    for (from, source) in nodes.iter().enumerate() {
+    // No connection comes from a domain name.
+    for (from, source) in nodes.iter().enumerate().filter(|(_, node)| !node.is_domains) {
         for (to, destination) in nodes.iter().enumerate() {
             let touches_subject = whole || source.is_wanted || destination.is_wanted;
             if !touches_subject || source.egress != Access::Depends && destination.ingress != Access::Depends {

@@ -7,6 +7,8 @@ use ahash::AHashMap;
 use tortie_model::{Cidr, Labels, Profile, ProfileName, Update, Valid, WorkloadEndpoint};
 use tortie_selector::Selector;
 
+use crate::plan::name_rows::NameRows;
+
 /// Number of names in a title.
 const IN_TITLE: usize = 2;
 
@@ -16,6 +18,8 @@ const IN_TITLE: usize = 2;
 pub enum Group {
     /// All peers other than workloads.
     Networks,
+    /// Destinations by domain name.
+    Domains,
     /// Workloads of a namespace. Workloads of other orchestrators, whose names have no namespace,
     /// are in the group with an empty name.
     Namespace(Arc<str>),
@@ -27,6 +31,7 @@ impl Group {
     pub fn title(&self) -> String {
         match self {
             Self::Networks => "networks".to_owned(),
+            Self::Domains => "domain names".to_owned(),
             Self::Namespace(name) if name.is_empty() => "workloads without a namespace".to_owned(),
             Self::Namespace(name) => name.to_string(),
         }
@@ -46,6 +51,7 @@ struct WorkloadProperties {
 pub(crate) struct Names {
     workloads: AHashMap<Arc<str>, WorkloadProperties>,
     networks: AHashMap<Cidr, String>,
+    rows: NameRows,
 }
 
 /// Labels that describe a pod best, in order of preference.
@@ -60,8 +66,8 @@ fn short(workload: &str) -> &str {
 }
 
 impl Names {
-    pub(crate) fn new(updates: &[Update], subject: &Subject<'_>) -> Self {
-        let mut names = Self::default();
+    pub(crate) fn new(updates: &[Update], subject: &Subject<'_>, rows: NameRows) -> Self {
+        let mut names = Self { rows, ..Self::default() };
         let mut profiles: AHashMap<&ProfileName, &Valid<Profile>> = AHashMap::new();
         for update in updates {
             if let Update::Profile(name, Some(profile)) = update {
@@ -137,6 +143,17 @@ impl Names {
             common.retain(|(name, value)| properties.labels.get(*name) == Some(*value));
         }
         common.into_iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    /// Returns the texts of the domain names for which addresses of a party stand; `None` if it has
+    /// other networks as well.
+    pub(crate) fn domains(&self, nets: &[Cidr]) -> Option<Vec<&str>> {
+        nets.iter().map(|net| self.rows.text(net)).collect()
+    }
+
+    /// Returns the networks of a party that are no domain names.
+    pub(crate) fn without_domains(&self, nets: &[Cidr]) -> Vec<Cidr> {
+        nets.iter().filter(|net| self.rows.text(net).is_none()).copied().collect()
     }
 
     /// Returns the title of networks. The network of prefix length 0 stands for the addresses

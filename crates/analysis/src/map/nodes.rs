@@ -50,11 +50,13 @@ pub struct Node {
     pub is_wanted: bool,
     /// True if policies distinguish its members, which were folded because of too many nodes.
     pub is_folded: bool,
+    /// True if it consists of domain names. They are destinations only.
+    pub is_domains: bool,
     pub(crate) parties: Vec<usize>,
 }
 
 impl Node {
-    /// Reports whether it consists of networks and not of workloads.
+    /// Reports whether it consists of networks or domain names, and not of workloads.
     #[must_use]
     pub fn is_networks(&self) -> bool {
         self.ingress == Access::NotEvaluated
@@ -69,10 +71,14 @@ impl Node {
         }
     }
 
-    /// Returns the number of members: `3 pods`, `2 networks`.
+    /// Returns the number of members: `3 pods`, `2 networks`, `1 name`.
     #[must_use]
     pub fn count(&self) -> String {
-        let noun = if self.is_networks() { "network" } else { "pod" };
+        let noun = match self.is_networks() {
+            true if self.is_domains => "name",
+            true => "network",
+            false => "pod",
+        };
         let count = self.members.len();
         format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
     }
@@ -146,11 +152,22 @@ fn drafts<'a>(parties: &'a [Party], names: &Names, folding: Folding, limit: usiz
             }
             Party::Networks(nets) => {
                 let is_folded = folding != Folding::None;
-                let key = (Group::Networks, (!is_folded).then_some(number), false);
-                let draft = drafts.entry(key).or_insert_with(|| Draft::new(Group::Networks, false));
+                let domains = names.domains(nets);
+                let group = if domains.is_some() { Group::Domains } else { Group::Networks };
+                let key = (group.clone(), (!is_folded).then_some(number), false);
+                let draft = drafts.entry(key).or_insert_with(|| Draft::new(group, false));
                 draft.parties.push(number);
-                draft.members.extend(nets.iter().map(|net| Arc::from(net.to_string())));
-                draft.networks = names.networks(nets);
+                match domains {
+                    Some(domains) => {
+                        draft.networks = domains.join(", ");
+                        draft.members.extend(domains.into_iter().map(Arc::from));
+                    }
+                    None => {
+                        let nets = names.without_domains(nets);
+                        draft.members.extend(nets.iter().map(|net| Arc::from(net.to_string())));
+                        draft.networks = names.networks(&nets);
+                    }
+                }
             }
         }
     }
@@ -199,7 +216,8 @@ fn node(
     reachability: &mut Reachability<'_>,
     names: &Names,
 ) -> Node {
-    let Draft { parties, workloads, networks, members, is_wanted, .. } = draft;
+    let Draft { parties, workloads, networks, members, is_wanted, group: of, .. } = draft;
+    let is_domains = of == Group::Domains;
     let is_folded = parties.len() > 1;
     let policies = |direction| match &workloads[..] {
         [first, ..] if !is_folded => compiled.policies_of(first, direction).cloned().collect(),
@@ -207,6 +225,7 @@ fn node(
     };
     let title = match (&workloads[..], is_folded) {
         ([], false) => networks,
+        ([], true) if is_domains => "all domain names".to_owned(),
         ([], true) => "all networks".to_owned(),
         (_, true) => "all pods".to_owned(),
         (_, false) => names.title(&members),
@@ -224,6 +243,7 @@ fn node(
         members,
         is_wanted,
         is_folded,
+        is_domains,
         parties,
     }
 }

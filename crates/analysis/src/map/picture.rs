@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::plan::Cluster;
+use crate::plan::name_rows::NameRows;
 use ahash::AHashMap;
 use tortie_calc::GraphConfig;
 use tortie_classes::evaluate::{Settings, UpdateError};
@@ -73,6 +74,9 @@ pub struct Map {
     /// Workloads of the picture's subject whose claims to addresses or interfaces do not count,
     /// each with the reason, sorted. If two workloads claim one, both are denied everything.
     pub contested: Vec<(Arc<str>, String)>,
+    /// Whether some domain names are left out: the patterns of rules can match too many different
+    /// names, or the networks of policies cover all addresses.
+    pub names_left_out: bool,
     ends: Vec<End>,
     ruling_rows: Vec<[RulingRow; 2]>,
     passing: BTreeMap<[Option<usize>; 2], String>,
@@ -125,14 +129,17 @@ impl<'a> Renumbering<'a> {
 pub fn map(updates: &[Update], options: &Options) -> Result<Map, UpdateError> {
     let mut cluster = Cluster::new(&options.graph, options.settings.clone());
     cluster.set_settings(options.settings.clone(), options.node_settings.clone());
+    let rows = NameRows::of(updates.iter());
+    cluster.set_names(rows.clone());
     cluster.apply(updates.iter().cloned())?;
     let subject = Subject { namespaces: &options.namespaces, selector: options.selector.as_ref() };
-    let names = Names::new(updates, &subject);
+    let names_left_out = rows.is_incomplete;
+    let names = Names::new(updates, &subject, rows);
     let contested = contested(&cluster, &names);
     let compiled = cluster.compiled();
     let tiers = tiers(updates);
     let map = Map::new(&compiled, &names, &tiers, subject.is_everything(), options);
-    Ok(Map { contested, ..map })
+    Ok(Map { contested, names_left_out, ..map })
 }
 
 /// Returns the subjects of the picture whose claims do not count.
@@ -195,6 +202,7 @@ impl Map {
             left_out,
             forwards: compiled.has_forward_policies(),
             contested: Vec::new(),
+            names_left_out: false,
             ends: Vec::new(),
             ruling_rows: Vec::new(),
             passing: BTreeMap::new(),

@@ -37,6 +37,7 @@ impl Map {
             Anchor::Group(number) => match &self.groups[number] {
                 Group::Namespace(name) => format!("{name}/*"),
                 Group::Networks => "all networks".to_owned(),
+                Group::Domains => "all domain names".to_owned(),
             },
             Anchor::Node(number) => {
                 let node = &self.nodes[number];
@@ -68,6 +69,9 @@ impl Map {
                  evaluates them for a connection, and `tortie plan` shows the effect of a change."
                     .to_owned(),
             );
+        }
+        if self.names_left_out {
+            remarks.push("Some domain names of rules are left out: there are too many.".to_owned());
         }
         remarks.extend(self.contested.iter().take(CLAIMS).map(|(workload, why)| {
             // The remark is written as a comment, so no name may end its line.
@@ -136,7 +140,7 @@ pub fn svg(map: &Map, layout: &Layout, describe: &Describe<'_>) -> String {
 
 fn group(out: &mut String, number: usize, group: &Group, rect: &Rect) {
     let Rect { x, y, width, height } = rect;
-    let kind = if *group == Group::Networks { "group networks" } else { "group" };
+    let kind = if matches!(group, Group::Networks | Group::Domains) { "group networks" } else { "group" };
     let _ = writeln!(
         out,
         "<g class=\"{kind}\" data-group=\"{number}\"><rect x=\"{x:.0}\" y=\"{y:.0}\" width=\"{width:.0}\" \

@@ -6,10 +6,12 @@ use std::net::IpAddr;
 use tortie_calc::{GraphConfig, IgnoredObject};
 use tortie_classes::evaluate::{Settings, UpdateError};
 use tortie_classes::{Budget, Classes, Compiled};
-use tortie_model::desired::DesiredUpdate;
-use tortie_model::{Hostname, Update};
+use tortie_model::desired::{DesiredUpdate, Rules};
+use tortie_model::{Direction, Hostname, Update};
 
 use crate::plan::findings::{Finding, of_policies};
+use crate::plan::name_rows::NameRows;
+use crate::plan::named_sets::NamedSets;
 use crate::plan::one_node::OneNode;
 use crate::plan::policy_state::PolicyState;
 
@@ -18,6 +20,7 @@ use crate::plan::policy_state::PolicyState;
 #[allow(missing_debug_implementations, reason = "a graph has none")]
 pub struct Cluster {
     node: OneNode,
+    named: NamedSets,
     pub(crate) state: State,
 }
 
@@ -26,14 +29,29 @@ pub struct Cluster {
 pub(crate) struct State {
     pub(crate) classes: Classes,
     pub(crate) policy_state: PolicyState,
+    /// Whether rules may match names that have no row.
+    names_left_out: bool,
 }
 
 impl Cluster {
     /// Returns a cluster without objects. The name of the node has no effect.
     #[must_use]
     pub fn new(config: &GraphConfig, settings: Settings) -> Self {
-        let state = State { classes: Classes::new(settings), policy_state: PolicyState::default() };
-        Self { node: OneNode::new(config), state }
+        let state =
+            State { classes: Classes::new(settings), policy_state: PolicyState::default(), names_left_out: false };
+        Self { node: OneNode::new(config), named: NamedSets::default(), state }
+    }
+
+    /// Makes rows for the destinations by domain name that rules of these objects distinguish,
+    /// before any object is applied. Without them, rules match nothing by name.
+    pub fn distinguish_names<'u>(&mut self, objects: impl Iterator<Item = &'u Update> + Clone) {
+        self.set_names(NameRows::of(objects));
+    }
+
+    /// As [`Cluster::distinguish_names`], with these rows.
+    pub(crate) fn set_names(&mut self, rows: NameRows) {
+        self.state.names_left_out = rows.is_incomplete;
+        self.named.rows = rows;
     }
 
     /// Replaces the settings of all nodes, and those of nodes with different ones.
@@ -60,7 +78,12 @@ impl Cluster {
         }
         let desired = self.node.flush();
         for update in &desired {
-            self.state.classes.apply(update)?;
+            if self.named.rows.is_empty() {
+                self.state.classes.apply(update)?;
+            } else {
+                let translated = self.named.translate(update);
+                translated.iter().try_for_each(|update| self.state.classes.apply(update))?;
+            }
             self.state.policy_state.note(update);
         }
         self.state.classes.flush();
@@ -111,6 +134,23 @@ impl State {
             Update::Policy(id, Some(policy)) => Some((id.clone(), &**policy)),
             _ => None,
         });
-        of_policies(&policies.collect(), &self.policy_state, &self.classes.flush())
+        let mut findings = of_policies(&policies.collect(), &self.policy_state, &self.classes.flush());
+        if self.names_left_out {
+            findings.retain(|finding| !self.is_about_names(finding));
+        }
+        findings
+    }
+
+    /// Reports whether a finding is about a rule that matches by name, or a policy with such rules.
+    fn is_about_names(&self, finding: &Finding) -> bool {
+        let rules = finding.policy().and_then(|id| self.policy_state.policies.get(id)).map(|policy| &policy.outbound);
+        let by_name = |index: usize| {
+            rules.and_then(|rules| rules.iter().nth(index)).is_some_and(|rule| !rule.sets.dst_domains.is_empty())
+        };
+        match (finding, finding.rule()) {
+            (_, Some((direction, index))) => direction == Direction::Egress && by_name(index),
+            (Finding::Shadowed { .. }, None) => (0..rules.map_or(0, Rules::len)).any(by_name),
+            _ => false,
+        }
     }
 }

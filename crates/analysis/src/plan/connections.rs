@@ -133,7 +133,10 @@ pub(crate) fn of_workloads(differences: &[(Family, Difference)], names: &Names) 
     for (family, difference) in differences {
         let view = View::new(difference, names);
         for change in &difference.workloads {
-            let (from, to) = (view.ends(&change.from), view.ends(&change.to));
+            let (from, to) = (view.sources(&change.from), view.ends(&change.to));
+            if from.is_empty() {
+                continue;
+            }
             for shift in &*change.shifts {
                 let workloads = from.workloads.iter().chain(&to.workloads).cloned().collect();
                 let nodes = change.nodes;
@@ -155,8 +158,14 @@ pub(crate) fn of_hosts(differences: &[(Family, Difference)], names: &Names) -> V
     for (family, difference) in differences {
         let view = View::new(difference, names);
         for change in &difference.hosts {
-            let peers = view.ends(&change.peers);
             for shift in &*change.shifts {
+                let peers = match shift.direction {
+                    Direction::Ingress => view.sources(&change.peers),
+                    Direction::Egress => view.ends(&change.peers),
+                };
+                if peers.is_empty() {
+                    continue;
+                }
                 let place = format!("{:?} {:?}", change.endpoints, change.layer);
                 let common = Common::new(shift, &place, &peers, peers.workloads.clone(), Nodes::Any);
                 let entry = found.entry(common).or_insert_with(|| HostPackets {
@@ -185,13 +194,22 @@ impl<'a> View<'a> {
     fn new(difference: &'a Difference, names: &'a Names) -> Self {
         let count = |party: &Party| match party {
             Party::Workloads(_) => 0,
-            Party::Networks(networks) => networks.len(),
+            Party::Networks(networks) => networks.iter().filter(|net| !names.is_of_name(net)).count(),
         };
         Self { difference, names, networks: difference.parties.iter().map(count).sum() }
     }
 
-    #[expect(clippy::indexing_slicing, reason = "parties are numbered by their places")]
     fn ends(&self, parties: &[usize]) -> Ends {
-        self.names.ends(parties.iter().map(|party| &self.difference.parties[*party]), self.networks)
+        self.names.ends(self.parties(parties), self.networks)
+    }
+
+    /// Returns ends from which connections come, which have no names.
+    fn sources(&self, parties: &[usize]) -> Ends {
+        self.names.sources(self.parties(parties), self.networks)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "parties are numbered by their places")]
+    fn parties(&self, numbers: &[usize]) -> impl Iterator<Item = &'a Party> {
+        numbers.iter().map(|party| &self.difference.parties[*party])
     }
 }

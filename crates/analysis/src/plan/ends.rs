@@ -8,6 +8,8 @@ use ahash::AHashMap;
 use tortie_classes::Party;
 use tortie_model::{Cidr, Update, WorkloadEndpoint};
 
+use crate::plan::name_rows::NameRows;
+
 /// Number of listed names; further ones are only counted.
 const NAMES: usize = 5;
 
@@ -20,6 +22,9 @@ pub struct Ends {
     /// Networks without the longer networks in them that policies distinguish; `0.0.0.0/0` and
     /// `::/0` are the addresses outside all others.
     pub networks: Vec<Cidr>,
+    /// Domain names, each text for the names that the same lists of patterns match: `*.a.io but
+    /// not x.a.io`. The description leaves them out beside the addresses outside all others.
+    pub domains: Vec<String>,
     text: String,
 }
 
@@ -31,10 +36,17 @@ impl fmt::Display for Ends {
 }
 
 impl Ends {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.workloads.is_empty() && self.networks.is_empty() && self.domains.is_empty()
+    }
+
     /// Adds the parties of the other family, which have the same description.
     pub(crate) fn add(&mut self, other: &Self) {
         self.workloads.extend(other.workloads.iter().cloned());
         self.networks.extend(&other.networks);
+        self.domains.extend(other.domains.iter().cloned());
+        self.domains.sort_unstable();
+        self.domains.dedup();
         self.workloads.sort_unstable();
         self.workloads.dedup();
         self.networks.sort_unstable();
@@ -51,6 +63,7 @@ pub(crate) struct Names {
     families: AHashMap<Arc<str>, Arc<str>>,
     family_sizes: AHashMap<Arc<str>, usize>,
     networks: AHashMap<Cidr, String>,
+    rows: NameRows,
     workloads: usize,
 }
 
@@ -59,8 +72,8 @@ fn namespace(workload: &str) -> &str {
 }
 
 impl Names {
-    pub(crate) fn new<'a>(updates: impl Iterator<Item = &'a Update>) -> Self {
-        let mut names = Self::default();
+    pub(crate) fn new<'a>(updates: impl Iterator<Item = &'a Update>, rows: NameRows) -> Self {
+        let mut names = Self { rows, ..Self::default() };
         for update in updates {
             match update {
                 Update::WorkloadEndpoint(key, Some(endpoint)) => names.add_workload(key.workload(), endpoint),
@@ -96,23 +109,49 @@ impl Names {
         }
     }
 
-    /// Returns the ends that consist of these parties.
-    pub(crate) fn ends<'a>(&self, parties: impl Iterator<Item = &'a Party>, all_networks: usize) -> Ends {
-        let mut ends = Ends::default();
-        for party in parties {
-            match party {
-                Party::Workloads(members) => ends.workloads.extend(members.iter().map(|id| Arc::clone(&id.workload))),
-                Party::Networks(networks) => ends.networks.extend(networks),
-            }
-        }
-        ends.workloads.sort_unstable();
-        ends.networks.sort_unstable();
+    /// Reports whether an address stands for domain names.
+    pub(crate) fn is_of_name(&self, net: &Cidr) -> bool {
+        self.rows.text(net).is_some()
+    }
+
+    /// Returns the ends that consist of these parties, without domain names.
+    pub(crate) fn sources<'a>(&self, parties: impl Iterator<Item = &'a Party>, all_networks: usize) -> Ends {
+        let mut ends = self.named(parties);
+        ends.domains.clear();
         ends.text = self.text(&ends, all_networks);
         ends
     }
 
+    /// Returns the ends that consist of these parties.
+    pub(crate) fn ends<'a>(&self, parties: impl Iterator<Item = &'a Party>, all_networks: usize) -> Ends {
+        let mut ends = self.named(parties);
+        ends.text = self.text(&ends, all_networks);
+        ends
+    }
+
+    fn named<'a>(&self, parties: impl Iterator<Item = &'a Party>) -> Ends {
+        let mut ends = Ends::default();
+        for party in parties {
+            match party {
+                Party::Workloads(members) => ends.workloads.extend(members.iter().map(|id| Arc::clone(&id.workload))),
+                Party::Networks(networks) => {
+                    for net in networks {
+                        match self.rows.text(net) {
+                            Some(text) => ends.domains.push(text.to_owned()),
+                            None => ends.networks.push(*net),
+                        }
+                    }
+                }
+            }
+        }
+        ends.workloads.sort_unstable();
+        ends.networks.sort_unstable();
+        ends.domains.sort_unstable();
+        ends
+    }
+
     fn text(&self, ends: &Ends, all_networks: usize) -> String {
-        let has_all_networks = ends.networks.len() == all_networks;
+        let has_all_networks = all_networks > 0 && ends.networks.len() == all_networks;
         let has_all_workloads = ends.workloads.len() >= self.workloads;
         if has_all_networks && has_all_workloads {
             return "anywhere".into();
@@ -122,6 +161,10 @@ impl Names {
             parts.push("everything outside".into());
         } else {
             parts.extend(ends.networks.iter().map(|net| self.network(*net)));
+        }
+        // The addresses outside all others have any name.
+        if ends.networks.iter().all(|net| net.prefix_len() > 0) {
+            parts.extend(ends.domains.iter().cloned());
         }
         let more = parts.len().saturating_sub(NAMES);
         if more > 1 {
@@ -214,7 +257,7 @@ mod tests {
             pod("team/a", None),
             pod("team/b", None),
         ];
-        let names = Names::new(pods.iter());
+        let names = Names::new(pods.iter(), NameRows::default());
         assert_eq!(text(&names, &["shop/db"], &[]), "shop/db");
         assert_eq!(text(&names, &["shop/web-1", "shop/web-2"], &["10.0.0.0/8"]), "shop/web-*, 10.0.0.0/8 (2 pods)");
         assert_eq!(text(&names, &["shop/web-1", "shop/db"], &[]), "shop/db, shop/web-1 (2 pods)");

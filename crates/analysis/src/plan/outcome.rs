@@ -12,6 +12,7 @@ use crate::plan::cluster::{Cluster, State};
 use crate::plan::connections::{Connections, HostPackets, of_hosts, of_workloads};
 use crate::plan::ends::Names;
 use crate::plan::findings::{Finding, of_claims};
+use crate::plan::name_rows::NameRows;
 
 /// Parameters of a plan.
 #[derive(Clone, Debug)]
@@ -90,6 +91,9 @@ pub struct Plan {
     pub findings: Vec<Finding>,
     /// Changes that nodes have to program.
     pub programming: Programming,
+    /// Whether connections to some domain names are left out: the patterns of rules can match too
+    /// many different names, or the networks of policies cover all addresses.
+    pub names_left_out: bool,
 }
 
 impl Plan {
@@ -117,7 +121,9 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     for update in cluster {
         update.apply_to(&mut objects);
     }
+    let rows = NameRows::of(objects.values().chain(&change));
     let mut whole = Cluster::new(&options.graph, options.settings.clone());
+    whole.set_names(rows.clone());
     whole.set_settings(options.settings.clone(), options.node_settings.clone());
     whole.set_budget(options.budget);
     whole.apply(objects.values().cloned())?;
@@ -153,7 +159,8 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
     let mut new_findings = after.without_effect(objects.values());
     new_findings.extend(claims(&objects));
 
-    let names = Names::new(objects.values());
+    let names_left_out = rows.is_incomplete;
+    let names = Names::new(objects.values(), rows);
     let differences: Vec<(Family, Difference)> = {
         let (before, after) = (before.classes.flush(), after.classes.flush());
         Family::ALL.into_iter().map(|family| (family, before.difference(&after, family))).collect()
@@ -170,6 +177,7 @@ pub fn plan(cluster: Vec<Update>, change: Vec<Update>, options: &Options) -> Res
         hosts,
         findings,
         programming: Programming::of(&messages),
+        names_left_out,
     })
 }
 

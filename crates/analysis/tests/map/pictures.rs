@@ -227,3 +227,53 @@ fn a_remark_mentions_policies_for_forwarded_packets() {
     let found = remarks(hosts);
     assert!(matches!(&found[..], [remark] if remark.contains("applyOnForward")), "{found:?}");
 }
+
+/// Returns two pods of which one may connect to names.
+fn with_names() -> Vec<Update> {
+    let text = "apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: web, labels: {app: web}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: shop, name: db, labels: {app: db}}
+spec: {nodeName: n1, containers: [{name: c}]}
+status: {phase: Running, podIPs: [{ip: 10.0.0.2}]}
+---
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: names}
+spec:
+  selector: app == 'web'
+  types: [Egress]
+  egress:
+  - {action: Allow, protocol: TCP, destination: {domains: ['*.a.io'], ports: [443]}}
+  - {action: Allow, protocol: TCP, destination: {domains: [x.a.io], ports: [80]}}
+";
+    let manifest = read(text, Format::Yaml, &tortie_resources::manifest::Options::default(), &mut Interner::new());
+    let updates = manifest.resources.into_iter().flat_map(|resource| match resource.outcome {
+        Outcome::Valid(contributions) => contributions.into_iter().collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    });
+    updates.collect()
+}
+
+#[test]
+fn names_that_patterns_distinguish_are_nodes_to_which_edges_lead() {
+    let map = map(&with_names(), &options()).unwrap();
+    let found = edges(&map);
+    for expected in ["shop/web -> *.a.io but not x.a.io: tcp 443", "shop/web -> x.a.io: tcp 80,443"] {
+        assert!(found.iter().any(|edge| edge == expected), "{expected} is not in {found:#?}");
+    }
+    let names: Vec<&str> = map.nodes.iter().filter(|node| node.is_domains).map(|node| node.title.as_str()).collect();
+    assert_eq!(names, ["*.a.io but not x.a.io", "x.a.io"]);
+    let is_name = |anchor| matches!(anchor, Anchor::Node(number) if map.nodes[number].is_domains);
+    assert!(map.edges.iter().all(|edge| !is_name(edge.from)), "no connection comes from a name: {found:#?}");
+    assert!(
+        !map.nodes.iter().any(|node| node.members.iter().any(|member| member.starts_with("240."))),
+        "{:?}",
+        map.nodes
+    );
+}

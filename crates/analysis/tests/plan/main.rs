@@ -3,4 +3,5 @@
 mod budget;
 mod claims;
 mod conformance;
+mod domains;
 mod forwarded;

@@ -35,6 +35,7 @@ fn of_node(map: &Map, (number, node): (usize, &Node)) -> Value {
         "name": map.name(Anchor::Node(number)),
         "group": node.group,
         "isNetworks": node.is_networks(),
+        "isDomains": node.is_domains,
         "count": node.members.len(),
         "about": node.count(),
         "members": node.members.iter().take(LISTED).collect::<Vec<_>>(),

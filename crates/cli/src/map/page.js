@@ -147,7 +147,7 @@ function showNode(number) {
       return entry;
     }), "names"));
   }
-  details.append(make("h3", node.isNetworks ? "Networks" : "Pods"), list(node.members, "names"));
+  details.append(make("h3", node.isDomains ? "Domain names" : node.isNetworks ? "Networks" : "Pods"), list(node.members, "names"));
   if (node.count > node.members.length) details.append(make("p", `and ${node.count - node.members.length} more`, "faint"));
 }
 

@@ -136,5 +136,7 @@ fn protocols(traffic: &Traffic) -> Value {
 
 fn ends(ends: &Ends) -> Value {
     let networks: Vec<String> = ends.networks.iter().map(ToString::to_string).collect();
-    json!({"text": ends.to_string(), "workloads": ends.workloads, "networks": networks})
+    json!({
+        "text": ends.to_string(), "workloads": ends.workloads, "networks": networks, "domains": ends.domains,
+    })
 }

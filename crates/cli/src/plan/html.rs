@@ -133,7 +133,8 @@ fn row(out: &mut String, packets: &Packets, cells: impl FnOnce(&mut String)) {
 
 fn end(out: &mut String, ends: &Ends, nodes: &str) {
     let networks = ends.networks.iter().map(ToString::to_string);
-    let all: Vec<String> = ends.workloads.iter().map(ToString::to_string).chain(networks).collect();
+    let all: Vec<String> =
+        ends.workloads.iter().map(ToString::to_string).chain(networks).chain(ends.domains.iter().cloned()).collect();
     if let [_] = &all[..] {
         let _ = write!(out, "<td>{}{nodes}</td>", Escaped(ends));
         return;

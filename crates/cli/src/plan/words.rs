@@ -51,7 +51,9 @@ pub(super) fn notes(plan: &Plan) -> Vec<&'static str> {
     let is_forward = plan.hosts.iter().any(|found| found.layer == Layer::Forward);
     let forward = "policy of host endpoints for forwarded packets applies to connections of pods, too; the interface by which these \
                    leave their node is unknown: host endpoints of all interfaces are evaluated, else each of the node's";
-    is_forward.then_some(forward).into_iter().collect()
+    let names = "connections to some domain names are left out: the patterns of rules can match too many different names, or \
+                 networks of policies cover all addresses";
+    [is_forward.then_some(forward), plan.names_left_out.then_some(names)].into_iter().flatten().collect()
 }
 
 pub(super) fn few(names: &[HostEndpointName]) -> String {
