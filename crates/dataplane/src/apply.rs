@@ -10,7 +10,7 @@ use tortie_rules::names::{policy_chain, profile_chain};
 
 use crate::connectivity::Connectivity;
 use crate::dataplane::Dataplane;
-use crate::domains::LearnerCommand;
+use crate::domains::{DomainLearner, LearnerCommand};
 use crate::drive::{self, NftablesOutcome, TableOutcome};
 use crate::gate::{PolicyGate, denies};
 use crate::kernel::{Kernel, Netfilter};
@@ -46,6 +46,9 @@ impl Dataplane {
         self.timers.dirty = false;
         self.advance_migrations(kernel);
         self.managers.domains.set_has_learner(kernel.domains().is_some());
+        if kernel.domains().is_some_and(DomainLearner::has_ended) {
+            self.managers.domains.on_learner_ended();
+        }
         self.complete();
         self.complete_workload_addresses(Some(kernel));
         let mut problems = self.static_problems();

@@ -53,6 +53,10 @@ pub enum TrustedServer {
 /// The dataplane makes and removes the kernel's sets (see
 /// [`domain_set_name`]), and never edits their members.
 pub trait DomainLearner {
+    /// Reports whether the learner has ended since the last call, and has lost all earlier
+    /// commands. The dataplane then passes everything again, with which a new one starts.
+    fn has_ended(&mut self) -> bool;
+
     /// Applies the commands in order, and returns when the members of the kernel's sets follow
     /// them. Sets exist before [`LearnerCommand::SetDomains`] names them, and are destroyed only
     /// after [`LearnerCommand::RemoveDomains`].

@@ -100,7 +100,8 @@ pub(crate) fn without_domains(rules: &Rules, defect: impl Fn(&IpSetId) -> SetDef
         let mut rest = view.sets.clone();
         let (lost, kept): (Vec<&IpSetId>, Vec<&IpSetId>) = view.sets.dst_domains.iter().partition(is_bad);
         let needs_some = view.sets.dst.is_empty() || !view.rule.destination.extras.domains.is_empty();
-        if !lost.is_empty() && !(needs_some && kept.is_empty()) {
+        let can_lose = !kept.is_empty() || !needs_some;
+        if can_lose && !lost.is_empty() {
             rest.dst_domains = kept.into_iter().cloned().collect();
             reduced.push(index);
             bad.extend(lost.into_iter().cloned());

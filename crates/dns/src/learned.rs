@@ -174,9 +174,9 @@ impl Learned {
     /// scope.
     ///
     /// If the caller uses a cache, it writes [`Learned::save`] to disk after this call for a new
-    /// scope or another owner, before it writes members of the scope to the kernel. A scope that a
-    /// cache lacks keeps no member at a restart, and one that the cache has with the former owner
-    /// could otherwise pass the members of one owner on to the other.
+    /// scope or another owner, once the kernel has the changes up to this call. A cache that names
+    /// the new owner earlier could pass members of the former one on to it at a restart. A scope
+    /// that the cache lacks or has with another owner keeps no member at a restart.
     ///
     /// Cost: the number of sets; for each that is new or gone as for [`Learned::set_domains`]; for
     /// a new owner as for [`Learned::remove_scope`].

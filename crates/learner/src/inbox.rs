@@ -8,8 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use rustix::event::{EventfdFlags, eventfd};
 use tortie_dataplane::{LearnerCommand, LearnerError};
 
+use super::kernel_sets::SetsError;
 use super::lookup::Lookup;
-use super::writes::Written;
+use super::machine::SetPart;
+use super::writes::{KernelMember, Written};
 
 /// Message to the thread.
 #[derive(Debug)]
@@ -20,6 +22,12 @@ pub(super) enum Message {
     Lookup(Lookup),
     /// Result of the last batch.
     Written(Written),
+    /// The members of sets in the kernel, after the last batch whose result was sent.
+    Listed(Vec<SetPart>, Result<Vec<KernelMember>, SetsError>),
+    /// The running save has ended.
+    Saved,
+    /// A thread beside this one has ended.
+    WorkerEnded(&'static str),
     /// The thread is to end.
     Stop,
 }

@@ -9,6 +9,7 @@ mod inbox;
 mod kernel_sets;
 mod lookup;
 mod machine;
+mod saves;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,7 @@ mod writes;
 use std::io;
 use std::mem::discriminant;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ use thread::{Reader, Surroundings};
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Time that the thread has to end.
 const LAST_TURN: Duration = Duration::from_secs(3);
+/// Least time between two comparisons with the kernel's sets.
+const COMPARISON: Duration = Duration::from_secs(5);
 
 /// Settings of a [`DnsReader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +94,7 @@ pub struct DnsReader {
     /// The last command of each kind before the threads start.
     early: Vec<LearnerCommand>,
     running: Option<Running>,
+    comparison: Duration,
 }
 
 #[derive(Debug)]
@@ -105,7 +109,15 @@ impl DnsReader {
     #[must_use]
     pub fn new(options: DnsOptions, metrics: SharedDnsMetrics, pulse: Pulse) -> Self {
         pulse.rest();
-        Self { options, metrics, pulse, lookup: DnsLookup::default(), early: Vec::new(), running: None }
+        Self {
+            options,
+            metrics,
+            pulse,
+            lookup: DnsLookup::default(),
+            early: Vec::new(),
+            running: None,
+            comparison: COMPARISON,
+        }
     }
 
     /// Also answers questions of other threads, until it ends.
@@ -118,11 +130,11 @@ impl DnsReader {
     /// Starts the threads.
     fn start(&self) -> io::Result<Running> {
         let DnsOptions { sets, families, timeout, .. } = &self.options;
-        self.start_with(|| KernelSets::new(sets.clone(), families.clone(), *timeout))
+        self.start_with(KernelSets::new(sets.clone(), families.clone(), *timeout))
     }
 
-    /// Starts the threads, each with such access to the kernel's sets.
-    fn start_with<S: Sets + 'static>(&self, new_sets: impl Fn() -> S) -> io::Result<Running> {
+    /// Starts the threads with this access to the kernel's sets.
+    fn start_with(&self, sets: impl Sets + 'static) -> io::Result<Running> {
         let options = &self.options;
         let (outbox, inbox) = Inbox::new()?;
         // Times of the cache count from the boot.
@@ -132,23 +144,26 @@ impl DnsReader {
         }
         let cache = options.cache_file.clone().filter(|_| boot.is_ok()).map(CacheFile::new);
         let boot = boot.unwrap_or_default();
-        let (writer_ends, writer_ended) = channel();
-        let jobs = writer::start(new_sets(), cache.clone(), outbox.clone(), writer_ends)?;
+        let (workers_end, workers_ended) = channel();
+        let saver = cache.clone().map(|cache| writer::start_saver(cache, outbox.clone(), workers_end.clone()));
+        let states = saver.transpose()?;
+        let jobs = writer::start(sets, outbox.clone(), workers_end)?;
         let surroundings = Surroundings {
             inbox,
             jobs,
-            writer_ended,
+            states,
+            workers_ended,
             queue: (options.queue, options.queue_length),
             save_interval: options.save_interval,
+            comparison: self.comparison,
             metrics: self.metrics.clone(),
             pulse: self.pulse.clone(),
         };
         let has_owners = matches!(options.sets, DnsSets::Programs(_));
         let machine = Machine::new(options.hold, boot.trim()).with_owners(has_owners);
-        let mut sets = new_sets();
         let (ends, ended) = channel();
         Builder::new().name("dns".to_owned()).spawn(move || {
-            Reader::new(surroundings, machine).run(&mut sets, cache.as_ref());
+            Reader::new(surroundings, machine).run(cache.as_ref());
             drop::<std::sync::mpsc::Sender<()>>(ends);
         })?;
         self.lookup.set(Some(outbox.clone()));
@@ -157,6 +172,15 @@ impl DnsReader {
 }
 
 impl DomainLearner for DnsReader {
+    fn has_ended(&mut self) -> bool {
+        let has_ended = self.running.as_ref().is_some_and(|it| it.ended.try_recv() == Err(TryRecvError::Disconnected));
+        if has_ended {
+            tracing::error!("the reader of DNS answers has ended by a fault; it starts again");
+            self.running = None;
+        }
+        has_ended
+    }
+
     fn apply(&mut self, commands: Vec<LearnerCommand>) -> Result<(), LearnerError> {
         let names = |command: &LearnerCommand| {
             matches!(command, LearnerCommand::SetDomains { .. } | LearnerCommand::SetScope { .. })
@@ -168,11 +192,11 @@ impl DomainLearner for DnsReader {
             }
             return Ok(());
         }
-        let commands = self.early.drain(..).chain(commands).collect();
         let running = match self.running.take() {
             Some(running) => running,
             None => self.start().map_err(|error| KernelError::Failed(tortie_model::Cause::new(error)))?,
         };
+        let commands = self.early.drain(..).chain(commands).collect();
         let (answer, answered) = sync_channel(1);
         if !self.running.insert(running).outbox.send(Message::Apply(commands, answer)) {
             return Err(LearnerError::Ended);

@@ -2,6 +2,7 @@
 //! and times in; packets to accept and members to write out.
 
 mod commands;
+mod kernel_view;
 mod lookup;
 mod scopes;
 #[cfg(test)]
@@ -11,8 +12,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_dns::{
-    Action, Counts, Learned, MessageError, MessageLimits, Millis, Outcome, Refusal, RestoreError, Restored, Scope,
-    Settings, StreamEnd, read,
+    Action, Change, Counts, Learned, MessageError, MessageLimits, Millis, Outcome, Refusal, Scope, Settings, StreamEnd,
+    read,
 };
 use tortie_linux::netlink::{Segment, Transport, TransportPacket};
 use tortie_model::IpSetId;
@@ -20,8 +21,9 @@ use tortie_model::IpSetId;
 use super::counts::DnsTally;
 use super::holding::{Held, Holding};
 use super::streams::{ConnectionKey, Read, Streams};
-use super::writes::{Batch, KernelMember, Refused, Writes, Written};
-use scopes::{Place, Scopes, placed};
+use super::writes::{Batch, Refused, Writes, Written};
+pub(super) use kernel_view::SetPart;
+use scopes::{Scopes, placed};
 
 /// A packet from the queue.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +48,10 @@ pub(super) struct Machine {
     scopes: Scopes,
     /// The known sets of patterns.
     sets: BTreeSet<IpSetId>,
+    /// The kernel's sets that were listed: their members are as they should be, or being written.
+    listed: BTreeSet<SetPart>,
+    /// The last of these sets that was listed again.
+    compared: Option<SetPart>,
     writes: Writes,
     holding: Holding,
     streams: Streams,
@@ -70,6 +76,8 @@ impl Machine {
             learned: Learned::new(Settings::default()),
             scopes: Scopes::default(),
             sets: BTreeSet::new(),
+            listed: BTreeSet::new(),
+            compared: None,
             writes: Writes::default(),
             holding: Holding::default(),
             streams: Streams::default(),
@@ -130,6 +138,16 @@ impl Machine {
         self.writes.done()
     }
 
+    /// Returns the number of the batch that the next change goes into.
+    pub(super) fn collected(&self) -> u64 {
+        self.writes.collected()
+    }
+
+    /// Reports whether the kernel has members that it refuses to remove.
+    pub(super) fn has_refused_removals(&self) -> bool {
+        self.writes.has_refused_removals()
+    }
+
     /// Does everything that is due: addresses expire, and overdue replies are let go.
     pub(super) fn advance(&mut self, now: Millis) {
         self.learned.expire(now);
@@ -172,28 +190,6 @@ impl Machine {
     /// Returns the learned state as bytes.
     pub(super) fn save(&self, now: Millis) -> Vec<u8> {
         self.learned.save(now)
-    }
-
-    /// Restores a saved state before the first packet. `kernel` is the content of
-    /// [`Machine::kernel_sets`].
-    pub(super) fn restore(
-        &mut self,
-        now: Millis,
-        saved: Option<&[u8]>,
-        kernel: Vec<KernelMember>,
-    ) -> Result<Restored, RestoreError> {
-        let mut members = Vec::with_capacity(kernel.len());
-        for member in kernel {
-            let (scope, place) = (scopes::scope_of(&member), Place { part: member.part, owner: member.owner });
-            if self.scopes.get(scope).is_some_and(|learner| learner.place == place) {
-                members.push(tortie_dns::Member { set: member.set, scope, address: member.address });
-            } else {
-                self.writes.note(member, false);
-            }
-        }
-        let restored = self.learned.restore(now, saved, &members);
-        self.note_changes();
-        restored
     }
 
     /// Returns the events so far.
@@ -282,12 +278,16 @@ impl Machine {
     /// Hands the changes of members to the writes.
     fn note_changes(&mut self) {
         for change in self.learned.take_changes() {
-            let is_present = change.action == Action::Added;
-            let Some(learner) = self.scopes.get_mut(change.member.scope) else { continue };
-            let number = self.writes.note(placed(change.member, learner.place), is_present);
-            if is_present {
-                learner.needs = number;
-            }
+            self.note_change(change);
+        }
+    }
+
+    fn note_change(&mut self, change: Change) {
+        let is_present = change.action == Action::Added;
+        let Some(learner) = self.scopes.get_mut(change.member.scope) else { return };
+        let number = self.writes.note(placed(change.member, learner.place), is_present);
+        if is_present {
+            learner.needs = number;
         }
     }
 

@@ -1,10 +1,12 @@
 //! The threads against the kernel: a client and servers in namespaces, with rules like those of the
 //! dataplane.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -12,7 +14,7 @@ use tortie_dataplane::{DomainSetPart, Shard};
 use tortie_dns::Scope;
 use tortie_lab::kernel_test;
 use tortie_lab::netns::Namespace;
-use tortie_linux::netlink::Nfqueue;
+use tortie_linux::netlink::{NetlinkError, Nfqueue};
 use tortie_model::IpSetId;
 
 use super::kernel_sets::{Sets, SetsError};
@@ -338,6 +340,137 @@ impl Sets for Hanging {
     }
 }
 
+/// Sets in memory.
+#[derive(Clone, Default)]
+struct FakeSets(Arc<Mutex<FakeState>>);
+
+#[derive(Default)]
+struct FakeState {
+    members: BTreeSet<KernelMember>,
+    failing_lists: usize,
+    panics: bool,
+}
+
+impl FakeSets {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sets for FakeSets {
+    fn list(&mut self, sets: &[(IpSetId, DomainSetPart)]) -> Result<Vec<KernelMember>, SetsError> {
+        let mut state = self.state();
+        if state.failing_lists > 0 {
+            state.failing_lists -= 1;
+            return Err(NetlinkError::Timeout { subject: "a listing" }.into());
+        }
+        let is_listed = |member: &&KernelMember| sets.contains(&(member.set.clone(), member.part));
+        Ok(state.members.iter().filter(is_listed).cloned().collect())
+    }
+
+    fn write(&mut self, batch: &Batch) -> Result<Vec<(usize, String)>, SetsError> {
+        let mut state = self.state();
+        assert!(!state.panics, "a fault of the writer");
+        for (member, is_added) in &batch.changes {
+            match is_added {
+                true => drop(state.members.insert(member.clone())),
+                false => drop(state.members.remove(member)),
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// A member that no cache explains, but that a restart keeps for a while.
+fn stray() -> KernelMember {
+    let interface = Some("cali1".parse().unwrap());
+    let part = DomainSetPart::Interfaces(Shard(0));
+    KernelMember { set: IpSetId::new(SET), part, interface, owner: 0, address: "192.0.2.1".parse().unwrap() }
+}
+
+fn set_owner(owner: u64) -> LearnerCommand {
+    let LearnerCommand::SetScope { scope, shard, sets, .. } = commands().remove(1) else { panic!() };
+    LearnerCommand::SetScope { scope, owner, shard, sets }
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A reader with sets in memory, in a namespace without rules.
+fn reader_of(sets: &FakeSets, folder: &Path) -> (Namespace, DnsReader) {
+    let namespace = Namespace::new().unwrap();
+    let options = DnsOptions {
+        cache_file: Some(folder.join("cache")),
+        ..DnsOptions::new(DnsSets::IpSets, Family::ALL.into(), PATIENCE)
+    };
+    let mut reader = DnsReader::new(options, SharedDnsMetrics::default(), Pulse::default());
+    reader.comparison = Duration::from_millis(20);
+    namespace.run(|| reader.running = Some(reader.start_with(sets.clone()).unwrap())).unwrap();
+    (namespace, reader)
+}
+
+kernel_test! {
+    fn commands_fail_until_the_members_of_their_sets_are_known() {
+        let (sets, folder) = (FakeSets::default(), tempfile::tempdir().unwrap());
+        sets.state().failing_lists = 2;
+        let gone = KernelMember { interface: Some("cali9".parse().unwrap()), ..stray() };
+        sets.state().members.insert(gone);
+        let (_namespace, mut reader) = reader_of(&sets, folder.path());
+        for _ in 0..2 {
+            let error = reader.apply(commands()).unwrap_err();
+            assert!(matches!(error, LearnerError::Kernel(_)), "{error}");
+            assert_eq!(sets.state().members.len(), 1, "nothing is restored");
+        }
+        reader.apply(commands()).unwrap();
+        assert!(sets.state().members.is_empty());
+    }
+
+    fn members_that_another_program_adds_go() {
+        let (sets, folder) = (FakeSets::default(), tempfile::tempdir().unwrap());
+        let (_namespace, mut reader) = reader_of(&sets, folder.path());
+        reader.apply(commands()).unwrap();
+        sets.state().members.insert(stray());
+        wait_until(|| sets.state().members.is_empty());
+    }
+
+    fn a_slow_disk_holds_no_member() {
+        let (sets, folder) = (FakeSets::default(), tempfile::tempdir().unwrap());
+        sets.state().members.insert(stray());
+        let draft = folder.path().join("cache.tmp");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &draft, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        let (_namespace, mut reader) = reader_of(&sets, folder.path());
+        // Without a reader of the pipe, the save does not end.
+        reader.apply(commands()).unwrap();
+        assert_eq!(sets.state().members.len(), 1, "kept for the grace time");
+        for owner in 2..5 {
+            reader.apply(vec![set_owner(owner)]).unwrap();
+            assert!(sets.state().members.is_empty());
+        }
+        let mut saved = Vec::new();
+        fs::File::open(&draft).unwrap().read_to_end(&mut saved).unwrap();
+        assert!(saved.starts_with(b"tortie-dns-cache"));
+    }
+
+    fn the_threads_start_again_after_a_fault() {
+        let (sets, folder) = (FakeSets::default(), tempfile::tempdir().unwrap());
+        sets.state().members.insert(stray());
+        let (namespace, mut reader) = reader_of(&sets, folder.path());
+        reader.apply(commands()).unwrap();
+        assert!(!reader.has_ended());
+        sets.state().panics = true;
+        assert_eq!(reader.apply(vec![set_owner(2)]), Err(LearnerError::Ended));
+        wait_until(|| reader.has_ended());
+        assert!(!reader.has_ended(), "reported once");
+        namespace.run(|| reader.apply(commands())).unwrap().unwrap();
+        assert!(!reader.has_ended());
+    }
+}
+
 kernel_test! {
     fn a_write_that_hangs_delays_an_answer_for_the_hold_duration() {
         let (world, folder) = (World::new("nft"), tempfile::tempdir().unwrap());
@@ -345,7 +478,7 @@ kernel_test! {
         let options = DnsOptions { hold: Duration::from_millis(300), ..world.options(folder.path()) };
         let metrics = SharedDnsMetrics::default();
         let mut reader = DnsReader::new(options, metrics.clone(), Pulse::default());
-        world.node.run(|| reader.running = Some(reader.start_with(|| Hanging).unwrap())).unwrap();
+        world.node.run(|| reader.running = Some(reader.start_with(Hanging).unwrap())).unwrap();
         reader.apply(commands()).unwrap();
         world.wait_for_queue();
         reader.apply(Vec::new()).unwrap();

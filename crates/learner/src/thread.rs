@@ -10,35 +10,42 @@ use tortie_dataplane::{KernelError, LearnerError};
 use tortie_dns::{Millis, RestoreError, Scope};
 use tortie_linux::netlink::{InterfaceNames, NetlinkError, Nfqueue, QueueHook};
 use tortie_linux::stop::poll_for;
-use tortie_model::with_causes;
+use tortie_model::{Cause, with_causes};
 use tortie_telemetry::health::Pulse;
 
 use super::cache_file::{CacheFile, CacheFileError};
 use super::counts::{DnsMetrics, SharedDnsMetrics};
 use super::inbox::{Inbox, Message};
-use super::kernel_sets::Sets;
+use super::kernel_sets::SetsError;
 use super::lookup::Lookup;
-use super::machine::{Machine, Reply};
+use super::machine::{Machine, Reply, SetPart};
+use super::saves::Saves;
 use super::writer::Job;
 use super::writes::{KernelMember, Written};
 
 /// Longest wait without a heartbeat, and time between two attempts to bind the queue.
 const TURN: Duration = Duration::from_secs(1);
-/// Time that the writer has for its last jobs.
+/// Time that the writer and the save of the cache have at the end.
 const LAST_WRITES: Duration = Duration::from_secs(1);
+/// Multiple of the duration of a comparison that passes until the next one.
+const COMPARISON_PAUSE: u32 = 50;
 
-/// Commands that wait for a batch, with the way to answer them.
-type Waiting = (u64, SyncSender<Result<(), LearnerError>>);
+/// The way to answer commands.
+type Answer = SyncSender<Result<(), LearnerError>>;
 
 /// Surroundings of the thread.
 pub(super) struct Surroundings {
     pub(super) inbox: Inbox,
     pub(super) jobs: Sender<Job>,
-    /// Closed when the writer has ended.
-    pub(super) writer_ended: Receiver<()>,
+    /// States to save, if there is a cache.
+    pub(super) states: Option<Sender<Vec<u8>>>,
+    /// Closed when the threads that take jobs and states have ended.
+    pub(super) workers_ended: Receiver<()>,
     /// Number and length of the queue.
     pub(super) queue: (u16, u32),
     pub(super) save_interval: Duration,
+    /// Least time between two comparisons with the kernel's sets.
+    pub(super) comparison: Duration,
     pub(super) metrics: SharedDnsMetrics,
     pub(super) pulse: Pulse,
 }
@@ -67,10 +74,16 @@ pub(super) struct Reader {
     bind_at: Instant,
     is_logged: bool,
     names: InterfaceNames,
-    waiting: Vec<Waiting>,
-    save_at: Instant,
-    /// The file of the cache may be overwritten.
-    is_saved: bool,
+    /// Commands that wait for a batch.
+    waiting: Vec<(u64, Answer)>,
+    /// Commands that wait until sets are listed.
+    unlisted: Vec<Answer>,
+    /// Begin of the listing that is going on.
+    listing_since: Option<Instant>,
+    /// Whether the fault of listings is logged.
+    is_unlistable: bool,
+    compare_at: Instant,
+    saves: Saves,
     is_restored: bool,
     is_ending: bool,
 }
@@ -78,6 +91,10 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(around: Surroundings, machine: Machine) -> Self {
         let now = Instant::now();
+        let mut saves = Saves::new(around.save_interval);
+        if around.states.is_none() {
+            saves.disable();
+        }
         Self {
             around,
             machine,
@@ -86,86 +103,145 @@ impl Reader {
             is_logged: false,
             names: InterfaceNames::default(),
             waiting: Vec::new(),
-            save_at: now,
-            is_saved: true,
+            unlisted: Vec::new(),
+            listing_since: None,
+            is_unlistable: false,
+            compare_at: now,
+            saves,
             is_restored: false,
             is_ending: false,
         }
     }
 
-    /// Runs until [`Message::Stop`]. `sets` and `cache` are read once, with the first commands
-    /// after which a scope learns for a set.
-    pub(super) fn run(mut self, sets: &mut dyn Sets, cache: Option<&CacheFile>) {
+    /// Runs until [`Message::Stop`]. `cache` is read once, with the first commands after which a
+    /// scope learns for a set.
+    pub(super) fn run(mut self, cache: Option<&CacheFile>) {
         while !self.is_ending {
             self.around.pulse.beat();
-            self.take_messages(sets, cache);
+            self.take_messages(cache);
             if self.is_restored {
                 self.bind();
                 self.take_packets();
-                self.save();
+                self.compare();
+                self.draft();
             }
             self.settle();
             self.publish();
-            self.wait();
+            self.wait(TURN);
         }
         self.end();
     }
 
-    fn take_messages(&mut self, sets: &mut dyn Sets, cache: Option<&CacheFile>) {
+    fn take_messages(&mut self, cache: Option<&CacheFile>) {
         self.around.inbox.begin();
         while let Some(message) = self.around.inbox.next() {
             match message {
                 Message::Apply(commands, answer) => {
                     let applied = self.machine.apply(commands);
-                    if !self.is_restored {
-                        self.restore(sets, cache);
-                    } else if applied.has_new_owner {
-                        // The kernel must not have members of an owner that the cache lacks.
-                        self.save_now();
+                    if applied.has_new_owner {
+                        self.saves.request();
                     }
-                    self.waiting.push((applied.needs, answer));
+                    if self.machine.unlisted().is_empty() {
+                        self.waiting.push((applied.needs, answer));
+                    } else {
+                        self.unlisted.push(answer);
+                        self.list_new();
+                    }
                 }
                 Message::Lookup(Lookup { query, answer }) => {
                     // A client that has waited too long is gone.
                     let _ = answer.try_send(self.machine.lookup(now(), query));
                 }
                 Message::Written(written) => self.written(&written),
+                Message::Listed(sets, members) => self.listed(&sets, members, cache),
+                Message::Saved => self.saves.finish(),
+                Message::WorkerEnded(thread) => {
+                    // The next commands start all threads again.
+                    tracing::error!(thread, "a thread has ended; the reader of DNS answers ends as well");
+                    self.is_ending = true;
+                }
                 Message::Stop => self.is_ending = true,
             }
         }
     }
 
-    /// Learns the addresses of the cache, and leads the kernel's members to those of now, once
-    /// there are sets and scopes.
-    fn restore(&mut self, sets: &mut dyn Sets, cache: Option<&CacheFile>) {
-        let kernel_sets = self.machine.kernel_sets();
-        if kernel_sets.is_empty() {
-            return;
+    /// Has new sets listed, which may have members that nothing explains.
+    fn list_new(&mut self) {
+        let sets = self.machine.unlisted();
+        self.list(sets);
+    }
+
+    fn list(&mut self, sets: Vec<SetPart>) {
+        if !sets.is_empty() && self.listing_since.is_none() {
+            self.listing_since = Some(Instant::now());
+            // The end of the writer is a message of its own.
+            let _ = self.around.jobs.send(Job::List(sets));
         }
+    }
+
+    /// Has the next sets listed again.
+    fn compare(&mut self) {
+        if self.listing_since.is_none() && self.compare_at <= Instant::now() {
+            self.compare_at = Instant::now() + self.around.comparison;
+            let sets = self.machine.next_comparison();
+            self.list(sets);
+        }
+    }
+
+    fn listed(&mut self, sets: &[SetPart], members: Result<Vec<KernelMember>, SetsError>, cache: Option<&CacheFile>) {
+        let since = self.listing_since.take();
+        let was_unlistable = std::mem::replace(&mut self.is_unlistable, members.is_err());
+        match members {
+            Ok(members) if self.is_restored => self.machine.compare(sets, members),
+            Ok(members) => self.restore(sets, members, cache),
+            Err(error) => {
+                if !was_unlistable {
+                    tracing::error!(error = %with_causes(&error), "members of domain sets cannot be listed; trying again");
+                }
+                let error = LearnerError::from(KernelError::Failed(Cause::new(error)));
+                for answer in self.unlisted.drain(..) {
+                    // A dataplane that has ended waits for no answer.
+                    let _ = answer.try_send(Err(error.clone()));
+                }
+            }
+        }
+        let took = since.map(|since| since.elapsed()).unwrap_or_default();
+        self.compare_at = Instant::now() + (took * COMPARISON_PAUSE).max(self.around.comparison);
+        if !self.unlisted.is_empty() {
+            self.list_new();
+        }
+        if self.listing_since.is_none() {
+            let needs = self.machine.collected();
+            self.waiting.extend(self.unlisted.drain(..).map(|answer| (needs, answer)));
+        }
+    }
+
+    /// Learns the addresses of the cache, and leads the kernel's members to those of now.
+    fn restore(&mut self, sets: &[SetPart], kernel: Vec<KernelMember>, cache: Option<&CacheFile>) {
         self.is_restored = true;
-        let kernel = sets.list(&kernel_sets).unwrap_or_else(|error| {
-            tracing::error!(error = %with_causes(&error), "members of domain sets cannot be listed; earlier ones stay");
-            Vec::<KernelMember>::new()
-        });
         let saved = cache.map(CacheFile::read).transpose().unwrap_or_else(|error| {
             // A cache is never that long: the file belongs to another program.
-            self.is_saved = !matches!(error, CacheFileError::TooLong { .. });
+            if matches!(error, CacheFileError::TooLong { .. }) {
+                self.saves.disable();
+            }
             tracing::error!(error = %with_causes(&error), "the cache of DNS answers is not restored");
             None
         });
         let members = kernel.len();
-        match self.machine.restore(now(), saved.flatten().as_deref(), kernel) {
+        match self.machine.restore(now(), saved.flatten().as_deref(), sets, kernel) {
             Ok(restored) => {
                 let (addresses, dropped) = (restored.addresses, restored.dropped);
                 tracing::info!(addresses, dropped, members, "the cache of DNS answers is restored");
             }
             Err(error) => {
-                self.is_saved = error != RestoreError::Foreign;
-                let is_overwritten = self.is_saved;
+                let is_overwritten = error != RestoreError::Foreign;
+                if !is_overwritten {
+                    self.saves.disable();
+                }
                 tracing::error!(%error, is_overwritten, "the cache of DNS answers is not restored");
             }
         }
-        self.save_now();
+        self.saves.request();
     }
 
     fn bind(&mut self) {
@@ -230,10 +306,16 @@ impl Reader {
         let now = now();
         self.machine.advance(now);
         if let Some(batch) = self.machine.next_batch(now) {
-            // The writer ends after this thread.
+            // The end of the writer is a message of its own.
             let _ = self.around.jobs.send(Job::Write(batch));
         }
         let done = self.machine.done();
+        if let Some(state) = self.saves.begin(done, self.machine.has_refused_removals())
+            && let Some(states) = &self.around.states
+        {
+            // As above.
+            let _ = states.send(state);
+        }
         self.waiting.retain(|(needs, answer)| {
             let is_done = *needs <= done;
             if is_done {
@@ -253,16 +335,11 @@ impl Reader {
         }
     }
 
-    fn save(&mut self) {
-        if self.save_at <= Instant::now() {
-            self.save_now();
-        }
-    }
-
-    fn save_now(&mut self) {
-        self.save_at = Instant::now() + self.around.save_interval;
-        if self.is_saved {
-            let _ = self.around.jobs.send(Job::Save(self.machine.save(now())));
+    /// Takes the present state for the next save, if it is due.
+    fn draft(&mut self) {
+        let now = now();
+        if self.saves.wants_draft(now) {
+            self.saves.set_draft(now, self.machine.collected(), self.machine.save(now));
         }
     }
 
@@ -280,12 +357,16 @@ impl Reader {
         *metrics = DnsMetrics { learned, held, refused_members, ..std::mem::take(metrics) };
     }
 
-    fn wait(&self) {
+    fn wait(&self, longest: Duration) {
         if self.is_ending {
             return;
         }
+        self.wait_for_events(longest);
+    }
+
+    fn wait_for_events(&self, longest: Duration) {
         let due = self.machine.next_time();
-        let time = due.map_or(TURN, |at| at.since(now()).min(TURN));
+        let time = due.map_or(longest, |at| at.since(now()).min(longest));
         let mut fds = vec![PollFd::new(&self.around.inbox, PollFlags::IN)];
         fds.extend(self.queue.iter().map(|bound| PollFd::new(&bound.queue, PollFlags::IN)));
         if poll_for(&mut fds, time).is_err() {
@@ -296,20 +377,39 @@ impl Reader {
 
     /// Accepts everything, gives the queue back, and saves the cache.
     fn end(mut self) {
+        // The end of the queue drops packets that are not read.
+        self.take_packets();
         self.machine.release_all(now());
         self.accept();
         if let Some(Err(error)) = self.queue.take().map(|bound| bound.queue.close()) {
             tracing::warn!(error = %with_causes(&error), "the queue of DNS answers ends with its socket");
         }
+        let deadline = Instant::now() + LAST_WRITES;
         if self.is_restored {
-            self.save_now();
+            self.save_last(deadline);
         }
         self.publish();
         self.around.pulse.rest();
-        let Surroundings { jobs, writer_ended, .. } = self.around;
-        drop(jobs);
-        if writer_ended.recv_timeout(LAST_WRITES) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("members of domain sets are still being written; the cache may be older than they");
+        let Surroundings { jobs, states, workers_ended, .. } = self.around;
+        drop((jobs, states));
+        let rest = deadline.saturating_duration_since(Instant::now());
+        if workers_ended.recv_timeout(rest) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("members of domain sets or their cache are still being written");
+        }
+    }
+
+    /// Saves the last state, once the kernel has its members.
+    fn save_last(&mut self, deadline: Instant) {
+        self.saves.request();
+        loop {
+            self.take_messages(None);
+            self.draft();
+            self.settle();
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if !self.saves.is_waiting() || rest.is_zero() {
+                return;
+            }
+            self.wait_for_events(rest);
         }
     }
 }

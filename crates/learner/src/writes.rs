@@ -105,6 +105,28 @@ impl Writes {
         self.collected
     }
 
+    /// Takes a member that the kernel has or lacks against its state, and returns the number of its
+    /// batch; `None` if its change is on the way already, or is tried again.
+    pub(super) fn correct(&mut self, member: KernelMember, is_present: bool) -> Option<u64> {
+        if let Some(pending) = self.pending.get_mut(&member) {
+            pending.is_uncertain = true;
+            return None;
+        }
+        let in_flight = self.in_flight.as_ref().map(|(_, batch)| batch.changes.as_slice()).unwrap_or_default();
+        // In the order of members.
+        let is_in_flight = in_flight.binary_search_by(|(of, _)| of.cmp(&member)).is_ok();
+        if is_in_flight || self.refused.contains_key(&member) {
+            return None;
+        }
+        self.pending.insert(member, Pending { is_present, is_uncertain: true });
+        Some(self.collected)
+    }
+
+    /// Reports whether the kernel has members that it refuses to remove.
+    pub(super) fn has_refused_removals(&self) -> bool {
+        self.refused.values().any(|is_present| !is_present)
+    }
+
     /// Returns the number of the batch that the next change goes into.
     pub(super) fn collected(&self) -> u64 {
         self.collected
@@ -273,6 +295,23 @@ mod tests {
         assert_eq!(writes.begin(Millis(1_006)), batch(&[(1, false)]));
         assert_eq!(writes.finish(Millis(1_006), &Written::Except(vec![])), Refused::default());
         assert!(writes.is_idle());
+    }
+
+    #[test]
+    fn a_correction_is_written_unless_its_change_is_on_the_way() {
+        let mut writes = Writes::default();
+        let number = writes.correct(member(1), true).unwrap();
+        assert_eq!(writes.correct(member(1), true), None, "collected");
+        // The kernel may have either state: the opposite change is written as well.
+        writes.note(member(1), false);
+        assert_eq!(writes.begin(Millis(0)), batch(&[(1, false)]));
+        assert_eq!(writes.correct(member(1), false), None, "being written");
+        writes.finish(Millis(0), &Written::Except(vec![0]));
+        assert!(writes.done() >= number && writes.has_refused_removals());
+        assert_eq!(writes.correct(member(1), false), None, "refused");
+        assert_eq!(writes.begin(Millis(1_000)), batch(&[(1, false)]));
+        writes.finish(Millis(1_000), &Written::Except(vec![]));
+        assert!(writes.is_idle() && !writes.has_refused_removals());
     }
 
     #[test]

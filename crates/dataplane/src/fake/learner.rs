@@ -23,9 +23,19 @@ pub struct FakeLearner {
     pub commands: Vec<LearnerCommand>,
     /// Number of following calls that fail without an effect.
     pub failures: usize,
+    /// Whether it ends before the next apply of the dataplane, and loses everything.
+    pub ends: bool,
 }
 
 impl DomainLearner for FakeLearner {
+    fn has_ended(&mut self) -> bool {
+        let has_ended = self.ends;
+        if has_ended {
+            *self = Self::default();
+        }
+        has_ended
+    }
+
     fn apply(&mut self, commands: Vec<LearnerCommand>) -> Result<(), LearnerError> {
         if self.failures > 0 {
             self.failures -= 1;

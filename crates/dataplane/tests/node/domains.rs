@@ -637,6 +637,19 @@ fn an_endpoint_with_other_sets_stays_open_while_the_learner_fails() {
 }
 
 #[test]
+fn a_learner_that_has_ended_is_told_everything_again() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(with_domains(Backend::Nft), world());
+    applied(&mut dataplane, &mut kernel);
+    let before = kernel.learner.clone().unwrap();
+    kernel.learner.as_mut().unwrap().ends = true;
+    applied(&mut dataplane, &mut kernel);
+    let learner = kernel.learner.as_ref().unwrap();
+    assert!(learner.settings.is_some() && learner.cluster == before.cluster);
+    assert_eq!((&learner.sets, &learner.scopes), (&before.sets, &before.scopes));
+}
+
+#[test]
 fn staged_policies_learn_and_open_nothing() {
     let mut kernel = kernel(Backend::Nft);
     let mut id = policy_id("names");

@@ -36,7 +36,8 @@ impl Learned {
     /// The caller writes these bytes to disk at regular intervals, shorter than
     /// [`Settings::grace`](crate::Settings::grace); after [`Learned::restore`], so that a crash
     /// loop does not begin the grace time anew; and after [`Learned::set_scope`] with a new scope
-    /// or another owner, before the kernel has members of it.
+    /// or another owner. In all cases, the kernel has all changes up to this call before the disk
+    /// has the bytes.
     #[must_use]
     pub fn save(&self, now: Millis) -> Vec<u8> {
         let mut places: Vec<(Scope, Slot)> = self.places.iter().map(|(scope, place)| (*scope, *place)).collect();

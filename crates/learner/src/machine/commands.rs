@@ -1,8 +1,6 @@
 //! Commands of the dataplane.
 
-use std::collections::BTreeSet;
-
-use tortie_dataplane::{DomainSetPart, LearnerCommand, Shard};
+use tortie_dataplane::{LearnerCommand, Shard};
 use tortie_dns::{Scope, Settings};
 use tortie_model::IpSetId;
 
@@ -14,7 +12,7 @@ use super::scopes::{Learner, Place, part_of, placed};
 pub(crate) struct Applied {
     /// The commands are in force once this batch is done.
     pub(crate) needs: u64,
-    /// A scope has a new owner: the cache is to be saved before the next batch is written.
+    /// A scope has a new owner: the cache is to be saved once the batch is done.
     pub(crate) has_new_owner: bool,
 }
 
@@ -32,6 +30,7 @@ impl Machine {
                 }
                 LearnerCommand::RemoveDomains(set) => {
                     self.sets.remove(&set);
+                    self.forget_listed(&set);
                     self.learned.remove_domains(&set);
                     self.writes.forget_refused(&set);
                 }
@@ -49,13 +48,8 @@ impl Machine {
             // A set that is made anew meanwhile lacks the members that it had.
             self.note_changes();
         }
+        self.forget_unused();
         Applied { needs: self.writes.collected(), has_new_owner }
-    }
-
-    /// Returns the kernel's sets whose members are to be listed before [`Machine::restore`].
-    pub(crate) fn kernel_sets(&self) -> Vec<(IpSetId, DomainSetPart)> {
-        let parts: BTreeSet<DomainSetPart> = self.scopes.parts().collect();
-        self.sets.iter().flat_map(|set| parts.iter().map(|part| (set.clone(), *part))).collect()
     }
 
     pub(super) fn set_settings(&mut self, mut settings: Settings) {

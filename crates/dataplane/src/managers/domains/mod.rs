@@ -106,10 +106,7 @@ impl Domains {
     pub(crate) fn on_update(&mut self, update: &DesiredUpdate) {
         match update {
             DesiredUpdate::IpSet(IpSetUpdate { id, members: Members::Domains(patterns), .. }) => {
-                // An equal list stays, so that the learner is not told again.
-                if self.patterns.get(id) != Some(patterns) {
-                    self.patterns.insert(id.clone(), Arc::clone(patterns));
-                }
+                self.on_patterns(id, patterns);
             }
             DesiredUpdate::IpSet(update) => self.servers.on_set(&update.id, Some(&update.members)),
             DesiredUpdate::IpSetDelta(delta) => self.servers.on_delta(delta),
@@ -126,6 +123,13 @@ impl Domains {
             | DesiredUpdate::IpPool(_)
             | DesiredUpdate::IpPoolRemove(_) => self.cluster_changed = true,
             _ => {}
+        }
+    }
+
+    /// An equal list stays, so that the learner is not told again.
+    fn on_patterns(&mut self, id: &IpSetId, patterns: &Arc<[DomainPattern]>) {
+        if self.patterns.get(id) != Some(patterns) {
+            self.patterns.insert(id.clone(), Arc::clone(patterns));
         }
     }
 
@@ -292,6 +296,12 @@ impl Domains {
         let unnamed = self.problems.iter();
         let unnamed = unnamed.map(|(id, error)| DataplaneProblem::IpSetUpdate { id: id.clone(), error: error.clone() });
         missing.into_iter().cloned().map(DataplaneProblem::DnsService).chain(unnamed)
+    }
+
+    /// Notes that the learner has ended: a new one knows nothing.
+    pub(crate) fn on_learner_ended(&mut self) {
+        self.told = Told::default();
+        self.refresh();
     }
 
     /// Returns the commands before tables are written: scopes that serve another endpoint are
