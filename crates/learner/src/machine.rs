@@ -1,6 +1,7 @@
 //! Decisions of the thread `dns`, without kernel and clock: replies, results of writes, commands
 //! and times in; packets to accept and members to write out.
 
+mod budget;
 mod commands;
 mod kernel_view;
 mod lookup;
@@ -109,6 +110,14 @@ impl Machine {
         }
     }
 
+    /// Notes processor time that a packet of a scope has taken. A scope with more than a tenth in a
+    /// second learns nothing for the rest of this second; its packets pass.
+    pub(super) fn charge(&mut self, now: Millis, scope: Scope, time: Duration) {
+        if let Some(learner) = self.scopes.get_mut(scope) {
+            learner.budget.charge(now, time);
+        }
+    }
+
     /// Takes the packets to accept now.
     pub(super) fn take_accepted(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.accepted)
@@ -209,9 +218,12 @@ impl Machine {
         if reply.is_reply == Some(false) {
             return self.unlearned("direction");
         }
-        let Some(scope) = reply.scope.filter(|scope| self.scopes.get(*scope).is_some()) else {
+        let Some((scope, learner)) = reply.scope.and_then(|scope| Some((scope, self.scopes.get(scope)?))) else {
             return self.unlearned("scope");
         };
+        if !learner.budget.has_rest(now) {
+            return self.unlearned("budget");
+        }
         match packet.transport {
             Transport::Udp(payload) => self.message(now, scope, payload).map(|needs| (needs, now.after(self.hold))),
             Transport::Tcp(segment) => self.segment(now, (scope, packet.source, packet.destination), &segment),

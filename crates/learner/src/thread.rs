@@ -282,7 +282,11 @@ impl Reader {
                 QueueHook::Input => Some(Scope::Host),
                 _ => queued.out_interface.and_then(interface),
             };
+            let begin = processor_time();
             machine.packet(now, &Reply { id: queued.id, scope, is_reply: queued.is_reply, packet: queued.packet });
+            if let Some(scope) = scope {
+                machine.charge(now, scope, processor_time().saturating_sub(begin));
+            }
         });
         match read {
             Ok(read) => self.machine.overrun(read.lost),
@@ -416,7 +420,15 @@ impl Reader {
 
 /// Returns the time since the machine booted.
 pub(super) fn now() -> Millis {
-    let time = clock_gettime(ClockId::Boottime);
-    let millis = |number: i64, each: i64| u64::try_from(number / each).unwrap_or_default();
-    Millis(millis(time.tv_sec, 1).saturating_mul(1_000).saturating_add(millis(time.tv_nsec, 1_000_000)))
+    Millis(u64::try_from(time_of(ClockId::Boottime).as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns the processor time that this thread has taken.
+fn processor_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    // No clock of these is negative.
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }

@@ -66,8 +66,8 @@ impl Machine {
             self.streams.remove_scope(scope);
         }
         let place = before.as_ref().map_or(wanted, |before| before.place);
-        let needs = before.map_or(0, |before| before.needs);
-        self.scopes.insert(scope, Learner { owner, place, sets: sets.clone(), needs });
+        let (needs, budget) = before.map(|before| (before.needs, before.budget)).unwrap_or_default();
+        self.scopes.insert(scope, Learner { owner, place, sets: sets.clone(), needs, budget });
         self.learned.set_scope(scope, owner, sets);
         self.note_changes();
         if place != wanted {

@@ -6,6 +6,7 @@ use tortie_dataplane::{DomainSetPart, Shard};
 use tortie_dns::{Member, Scope};
 use tortie_model::IpSetId;
 
+use super::budget::Budget;
 use crate::writes::KernelMember;
 
 /// A scope that learns.
@@ -17,6 +18,7 @@ pub(super) struct Learner {
     pub(super) sets: Vec<IpSetId>,
     /// The last batch that adds members of the scope.
     pub(super) needs: u64,
+    pub(super) budget: Budget,
 }
 
 /// Place of the members of a scope in the kernel.

@@ -253,6 +253,27 @@ fn a_write_that_hangs_lets_replies_go_after_the_hold_time() {
 }
 
 #[test]
+fn a_scope_that_takes_a_tenth_of_the_thread_learns_nothing_for_a_while() {
+    let mut machine = machine();
+    let packet = udp(&answer("a.io", &[address(1)]));
+    let one = scope(1);
+    machine.charge(Millis(0), one, Duration::from_millis(99));
+    machine.packet(Millis(10), &reply(1, 1, &packet));
+    assert_eq!(machine.take_accepted(), [0_u32; 0], "held");
+    machine.charge(Millis(10), one, Duration::from_millis(1));
+    let other = udp(&answer("b.a.io", &[address(2)]));
+    machine.packet(Millis(999), &reply(2, 1, &other));
+    assert_eq!((machine.take_accepted(), machine.tally().unlearned["budget"]), (vec![2], 1));
+    // Other scopes and the next second are not affected, nor is the budget by other sets.
+    machine.packet(Millis(999), &reply(3, 2, &other));
+    assert_eq!(machine.take_accepted(), [0_u32; 0]);
+    machine.apply(vec![set_scope(1, 1, 0, &[1, 2])]);
+    machine.packet(Millis(999), &reply(4, 1, &other));
+    machine.packet(Millis(1_000), &reply(5, 1, &other));
+    assert_eq!(machine.take_accepted(), [4]);
+}
+
+#[test]
 fn a_segment_that_completes_a_message_is_held_with_its_repeats() {
     let mut machine = machine();
     let bytes = framed(&answer("a.io", &[address(1)]));
