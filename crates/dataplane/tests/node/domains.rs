@@ -561,6 +561,22 @@ fn failed_commands_are_passed_again() {
     assert_eq!((learner.sets.len(), learner.scopes.len()), (1, 1));
 }
 
+/// The pointers of lists are compared, and an equal list keeps the former one.
+#[test]
+fn an_equal_list_of_names_is_no_news() {
+    let mut kernel = kernel(Backend::Nft);
+    let mut dataplane = started(with_domains(Backend::Nft), world());
+    applied(&mut dataplane, &mut kernel);
+    let mut commands = |updates: Vec<DesiredUpdate>| {
+        kernel.learner.as_mut().unwrap().commands.clear();
+        updates.into_iter().for_each(|update| dataplane.on_update(update));
+        applied(&mut dataplane, &mut kernel);
+        kernel.learner.as_ref().unwrap().commands.len()
+    };
+    assert_eq!(commands(vec![patterns("d:x", &["a.io", "*.b.io"]), profile("kns.default")]), 0);
+    assert_eq!(commands(vec![patterns("d:x", &["a.io"])]), 1);
+}
+
 /// The sets of an interface may have addresses of its former endpoint until the learner confirms
 /// that they are gone.
 #[test]
