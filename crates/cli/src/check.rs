@@ -1,4 +1,5 @@
 mod cluster;
+mod domains;
 mod excerpt;
 mod host_endpoints;
 mod input;

@@ -14,9 +14,9 @@ use tortie_resources::{FieldProblem, Position, Severity};
 use super::super::Failure;
 use super::super::node_bounds;
 use super::super::origin::{Origin, Origins};
-use super::host_endpoints;
 use super::input::Input;
 use super::lint::{Lint, warn};
+use super::{domains, host_endpoints};
 
 pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure> {
     let origins = input.origins();
@@ -24,6 +24,7 @@ pub(super) fn lints(input: &Input) -> Result<Vec<(Lint, InputProblem)>, Failure>
     let mut found: Vec<_> = input.updates.iter().flat_map(|update| names.absent(update, &origins)).collect();
     found.extend(parameters(&input.updates, &origins));
     found.extend(host_endpoints::of_one_interface(&input.updates, &origins));
+    found.extend(domains::of_objects(&input.updates, &global_config(&input.updates), &origins));
     // Without any endpoint no policy selects anything, and warnings would be useless.
     if names.has_endpoints {
         found.extend(effects(&input.updates, &origins, input.place())?);
@@ -166,16 +167,23 @@ fn parameters(updates: &[Update], origins: &Origins) -> Vec<(Lint, InputProblem)
 
 /// Returns the warnings about a cluster of exactly these objects.
 fn effects(updates: &[Update], origins: &Origins, place: &str) -> Result<Vec<(Lint, InputProblem)>, Failure> {
-    let config = Config::default();
+    let global = global_config(updates);
+    let config = Config {
+        dns_trusted_servers: global.dns_trusted_servers.clone(),
+        workload_source_spoofing: global.workload_source_spoofing,
+        ..Config::default()
+    };
     let rules = settings::rules(&config).map_err(Failure::failed)?;
     let mut cluster = Cluster::new(&settings::graph(&config, Hostname::new("")), settings::evaluation(&rules));
-    cluster.set_budget(settings::table_budget(&global_config(updates)));
+    cluster.set_budget(settings::table_budget(&global));
+    cluster.distinguish_names(updates.iter());
     let desired = cluster.apply(updates.iter().cloned()).map_err(Failure::failed)?;
     let idle = cluster.without_effect(updates.iter());
     let refused = node_bounds::refused(&Sources::default(), &config, updates)?;
     let mut found: Vec<_> =
         idle.iter().chain(&refused).filter_map(|finding| of_finding(finding, origins, place)).collect();
     found.extend(host_endpoints::untracked_for_all(&desired, origins));
+    found.extend(domains::of_endpoints(updates, &desired, &config, origins)?);
     let hosts: HashMap<&HostEndpointName, &HostEndpointKey> = updates
         .iter()
         .filter_map(|update| match update {

@@ -35,6 +35,16 @@ pub enum Lint {
     HostEndpointOfSameInterface,
     /// Untracked policy selects a host endpoint of all interfaces, for which it is not enforced.
     UntrackedForAllInterfaces,
+    /// An endpoint has rules by domain name, and may not reach a trusted DNS server.
+    DnsServerUnreachable,
+    /// An endpoint may send packets with the address of a trusted DNS server.
+    DnsServerForgeable,
+    /// A rule by domain name has the name of a Service, which has a cluster address.
+    DomainOfService,
+    /// A rule by domain name has all names of a top-level domain.
+    DomainTopLevel,
+    /// A rule allows DNS over TLS, whose answers open no address.
+    EncryptedDns,
     /// A parameter has no effect beside another one.
     ParameterOverruled,
     /// A network has host bits set.
@@ -84,6 +94,15 @@ impl Lint {
             Self::UntrackedForAllInterfaces => {
                 "Name the interface in a separate host endpoint, or write the policy without `doNotTrack`."
             }
+            Self::DnsServerUnreachable => {
+                "Allow UDP and TCP to the DNS servers of the endpoint in a rule of its egress policy, and name them in `DNSTrustedServers`."
+            }
+            Self::DnsServerForgeable => {
+                "Shorten the list of `cni.projectcalico.org/allowedSourcePrefixes`, or remove the server from `DNSTrustedServers`."
+            }
+            Self::DomainOfService => "Select the pods of the Service, or name it in `destination.services`.",
+            Self::DomainTopLevel => "Write the domains that are needed.",
+            Self::EncryptedDns => "Have clients use DNS without encryption to a trusted server, and remove the port.",
             Self::ParameterOverruled => {
                 "Remove the parameter, or the one that makes it ineffective: the warning names both."
             }

@@ -443,6 +443,52 @@ fn host_endpoints_and_untracked_policies_that_are_not_enforced_are_named() {
     assert_eq!(of(&[named, ("d", "interfaceName: eth1")]), "no problems in 1 file\n");
 }
 
+/// A pod with a policy of these egress rules, and the node's DNS server.
+fn with_egress(rules: &str, more: &str) -> String {
+    let objects = format!(
+        "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: default}}\n\
+         spec: {{dnsTrustedServers: [192.0.2.53], workloadSourceSpoofing: Any}}\n---\n\
+         apiVersion: v1\nkind: Pod\nmetadata: {{namespace: shop, name: api, labels: {{app: api}}, annotations: {{{more}}}}}\n\
+         spec: {{nodeName: n1, containers: [{{name: c}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: 10.0.1.2}}]}}\n---\n\
+         apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop}}\n---\n\
+         apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {{name: names, namespace: shop}}\n\
+         spec: {{selector: app == 'api', egress: [{rules}]}}\n"
+    );
+    output_of(&objects, &[])
+}
+
+#[test]
+fn rules_by_name_are_checked_for_mistakes() {
+    let dns = "{action: Allow, protocol: UDP, destination: {nets: [192.0.2.53/32], ports: [53]}}";
+    let named = |domains: &str| {
+        format!("{{action: Allow, protocol: TCP, destination: {{domains: [{domains}], ports: [443]}}}}")
+    };
+    let of = |domains: &str| with_egress(&format!("{dns}, {}", named(domains)), "");
+    assert_eq!(of("api.example.com, '*.example.com', '*.co.uk'"), "no problems in 1 file\n");
+    for (domain, lint, text) in [
+        ("'*.com'", "domain-top-level", "egress rule 2: `*.com` is every name of a top-level domain"),
+        ("db.shop.svc.cluster.local", "domain-of-service", "egress rule 2: `db.shop.svc.cluster.local`: a Service"),
+        ("'*.svc.cluster.local'", "domain-of-service", "`*.svc.cluster.local`: a Service"),
+    ] {
+        let found = of(domain);
+        assert!(found.contains(&format!("[{lint}]")) && found.contains(text), "{found}");
+    }
+    let closed = with_egress(&named("a.example.com"), "");
+    assert!(
+        closed.contains("egress rule 1: shop/api may not send queries") && closed.contains("[dns-server-unreachable]"),
+        "{closed}"
+    );
+    let tls = "{action: Allow, protocol: TCP, destination: {ports: [853]}}";
+    let encrypted = with_egress(&format!("{dns}, {}, {tls}", named("a.example.com")), "");
+    assert!(encrypted.contains("egress rule 3: port 853") && encrypted.contains("[encrypted-dns]"), "{encrypted}");
+    // Without rules by name, nothing reads answers.
+    let without = with_egress(&format!("{dns}, {tls}"), "");
+    assert_eq!(without, "no problems in 1 file\n");
+    let prefixes = "cni.projectcalico.org/allowedSourcePrefixes: '[\"192.0.2.0/24\"]'";
+    let forging = with_egress(&format!("{dns}, {}", named("a.example.com")), prefixes);
+    assert!(forging.contains("may send from 192.0.2.0/24") && forging.contains("[dns-server-forgeable]"), "{forging}");
+}
+
 #[test]
 fn suppressed_findings_are_not_reported() {
     let all: Vec<Lint> = <Lint as clap::ValueEnum>::value_variants().to_vec();
@@ -452,6 +498,11 @@ fn suppressed_findings_are_not_reported() {
         assert_eq!(of(&output_of(LINTS, &[lint])), 0, "{lint}");
         // Separate tests cover these.
         let elsewhere = [
+            Lint::DnsServerForgeable,
+            Lint::DnsServerUnreachable,
+            Lint::DomainOfService,
+            Lint::DomainTopLevel,
+            Lint::EncryptedDns,
             Lint::HostEndpointOfSameInterface,
             Lint::Other,
             Lint::OverBudget,
