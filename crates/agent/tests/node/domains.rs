@@ -7,6 +7,8 @@ mod messages;
 mod trust;
 mod world;
 
+use std::net::Ipv4Addr;
+
 use rustix::process::Signal;
 use tortie_lab::pods::{LabHost, interface_name};
 
@@ -31,6 +33,7 @@ fn names_open_addresses(by: By) {
     world.assert_connects(web, NAMED, false);
     world.look_up(web, "api.example.com");
     world.assert_connects(web, NAMED, true);
+    shows_and_traces(&world);
     // Neither another address, nor another pod.
     world.assert_connects(web, OTHER, false);
     world.assert_connects(client, NAMED, false);
@@ -40,6 +43,41 @@ fn names_open_addresses(by: By) {
     world.assert_connects(web, OTHER, false);
     world.look_up(client, "a.b.example.com");
     world.assert_connects(client, NAMED, true);
+}
+
+/// The pod has resolved a name of the rule, whose address is open for it alone.
+fn shows_and_traces(world: &World) {
+    let ask = |args: &[&str]| {
+        let output = world.node.ask(args);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, shown) = ask(&["show", "domains", "-o", "json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(code, Some(0), "{shown}");
+    let endpoints: Vec<_> =
+        shown["endpoints"].as_array().unwrap().iter().map(|one| (&one["name"], &one["names"])).collect();
+    let web = endpoints.iter().find(|(name, _)| **name == "shop/web").unwrap().1;
+    assert_eq!(
+        (&web[0]["name"], &web[0]["policies"][0]),
+        (&"api.example.com".into(), &"NetworkPolicy/shop/names".into())
+    );
+    assert_eq!(web[0]["addresses"][0]["address"], NAMED.to_string());
+    assert!(web[0]["addresses"][0]["remaining_seconds"].as_u64().unwrap() > 60, "{web}");
+    let client = endpoints.iter().find(|(name, _)| **name == "shop/client").unwrap().1;
+    assert_eq!(*client, serde_json::json!([]));
+    let (_, table) = ask(&["show", "domains", "shop/web"]);
+    assert!(table.contains("api.example.com   10.99.0.80"), "{table}");
+
+    let datastore = format!("file:{}", world.node.manifests().display());
+    let trace = |from: &str, to: Ipv4Addr, port: &str| {
+        ask(&["trace", "--datastore", &datastore, "--from", from, "--to", &to.to_string(), "--port", port])
+    };
+    let (code, traced) = trace("shop/web", NAMED, "80");
+    assert!(code == Some(0) && traced.contains("NetworkPolicy/shop/names, egress rule 2"), "{code:?} {traced}");
+    for (from, to, port) in [("shop/client", NAMED, "80"), ("shop/web", OTHER, "80"), ("shop/web", NAMED, "81")] {
+        let (code, traced) = trace(from, to, port);
+        assert_eq!(code, Some(3), "{from} {to} {port}: {traced}");
+    }
 }
 
 tortie_lab::kernel_test! {
