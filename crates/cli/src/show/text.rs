@@ -48,7 +48,7 @@ pub(super) fn domains(found: &LearnedDomains) -> String {
             rows.push(vec![endpoint.name.clone(), "none".to_owned(), String::new(), String::new(), String::new()]);
         }
     }
-    let mut out = table(&["ENDPOINT", "NAME", "ADDRESS", "REMAINING", "POLICIES"], rows.into_iter());
+    let mut out = table(&["ENDPOINT", "NAME", "ADDRESS", "REMAINING", "POLICIES"], rows);
     if found.left_out > 0 {
         let _ = writeln!(out, "{} more addresses are not listed", found.left_out);
     }

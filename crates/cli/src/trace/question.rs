@@ -252,7 +252,7 @@ impl Question {
             return Err(QuestionError::FromDomain);
         }
         let from = End::from(from);
-        let written = [&from, &to].into_iter().filter_map(|end| end.family());
+        let written = [&from, &to].into_iter().filter_map(End::family);
         let families: Vec<Family> = wanted.into_iter().chain(written).collect();
         let family = families.first().copied().unwrap_or(Family::V4);
         if families.iter().any(|other| *other != family) {

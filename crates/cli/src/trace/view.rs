@@ -333,8 +333,9 @@ impl View {
 
     pub(super) fn find(&self, field: &'static str, end: &End, family: Family) -> Result<(Place, IpAddr), EndError> {
         match end {
-            End::Address(address) => Ok((self.cluster.place_of(*address), *address)),
-            End::Domain { address: Some(address), .. } => Ok((self.cluster.place_of(*address), *address)),
+            End::Address(address) | End::Domain { address: Some(address), .. } => {
+                Ok((self.cluster.place_of(*address), *address))
+            }
             // Of this address, only the family counts.
             End::Domain { address: None, .. } => Ok((
                 Place::Outside,
