@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tortie_lab::netns::Namespace;
 
-use super::super::connections::Open;
+use super::super::connections::{Open, until};
 use super::super::heartbeats::{Stopped, until_silent};
 use super::messages::{A, Record, question};
-use super::world::{By, SERVER, World, ask_once, client, receive};
+use super::world::{By, POLICY, SERVER, World, ask_once, client, receive};
 
 const LIFETIME: Duration = Duration::from_secs(3);
 const QUEUE_LENGTH: usize = 8;
@@ -19,6 +19,7 @@ pub(super) fn end_as_they_should(by: By) {
     let mut world = World::prepare(by);
     world.node.set("FELIX_DNSMINTTL", &LIFETIME.as_secs().to_string());
     world.node.set("FELIX_DNSPACKETSNFQUEUESIZE", &QUEUE_LENGTH.to_string());
+    world.node.set("FELIX_CUTDENIEDCONNECTIONS", "true");
     world.node.set("FELIX_HEALTHTIMEOUTOVERRIDES", "DnsReader=2s");
     world.node.start();
     let (short, mut open) = an_expired_address_is_closed_for_new_connections(&world);
@@ -26,6 +27,9 @@ pub(super) fn end_as_they_should(by: By) {
     a_killed_agent_closes_nothing(&mut world);
     assert!(open.answers(PATIENCE), "{}", world.node.log());
     world.assert_connects(&world.pods[0], short, false);
+    // The end of the rule is the end of its connections.
+    world.node.write("policy.yaml", &POLICY.replace("ports: [7, 80]", "ports: [80]"));
+    until("the connection is cut", &world.node, || (!open.answers(Duration::from_millis(200))).then_some(()));
 }
 
 /// Returns the address, and a connection that outlives it.
@@ -47,6 +51,11 @@ fn an_expired_address_is_closed_for_new_connections(world: &World) -> (Ipv4Addr,
     world.until_connects(web, short, false);
     assert!(begin.elapsed() < LIFETIME + Duration::from_secs(10), "{:?}", begin.elapsed());
     world.assert_connects(web, long, true);
+    // A change of another rule has connections checked again.
+    let checked = || world.node.metric("tortie_connections_check_timestamp_seconds");
+    let before = checked();
+    world.node.write("policy.yaml", &POLICY.replace("5353", "5354"));
+    until("connections are checked", &world.node, || (checked() > before).then_some(()));
     assert!(open.answers(PATIENCE), "{}", world.node.log());
     (short, open)
 }
