@@ -15,6 +15,8 @@ mod bootstrap;
 mod cleanup;
 mod dataplane;
 mod dataplane_url;
+#[cfg(feature = "fanout")]
+mod fanout;
 mod help;
 mod listeners;
 mod machine;
@@ -61,6 +63,8 @@ enum Command {
     Run(run::Args),
     Dataplane(dataplane::Args),
     Cleanup(cleanup::Args),
+    #[cfg(feature = "fanout")]
+    Fanout(fanout::Args),
     #[command(flatten)]
     Other(tortie_cli::Command),
     Node(node::Args),
@@ -101,6 +105,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Dataplane(args) => dataplane::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
+        #[cfg(feature = "fanout")]
+        Command::Fanout(args) => fanout::run(args),
         Command::Other(command) => command.run(),
         Command::Node(args) => node::run(&args),
         Command::Version(args) => version::run(&args),

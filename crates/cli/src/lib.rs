@@ -38,8 +38,6 @@ pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit;
-#[cfg(feature = "fanout")]
-pub mod fanout;
 mod flows;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod get;
@@ -83,7 +81,7 @@ mod store;
 mod suggest;
 mod trace;
 #[cfg(all(feature = "fanout", feature = "kubernetes"))]
-mod typha_service;
+pub mod typha_service;
 #[cfg(any(feature = "etcd", feature = "kubernetes"))]
 mod write_args;
 
@@ -137,8 +135,6 @@ impl Command {
             Parsed::Confirm(args) => confirm::run(&args),
             #[cfg(all(feature = "etcd", feature = "kubernetes"))]
             Parsed::Controller(args) => controller::run(&args),
-            #[cfg(feature = "fanout")]
-            Parsed::Fanout(args) => fanout::run(args),
         }
     }
 }
@@ -205,6 +201,4 @@ enum Parsed {
     Confirm(confirm::Args),
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     Controller(controller::Args),
-    #[cfg(feature = "fanout")]
-    Fanout(fanout::Args),
 }

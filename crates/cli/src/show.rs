@@ -68,7 +68,7 @@ enum ShowCommand {
         /// Id of an IP set
         id: Option<String>,
     },
-    /// List the domain names that endpoints of this node have resolved, with their addresses
+    /// List domain names that endpoints of this node have resolved
     ///
     /// Only endpoints with egress rules by domain name have names. A name that no rule matches is
     /// listed as well. It is marked if a rule would match it without its last labels, such as a

@@ -8,6 +8,7 @@ mod counts;
 mod flow;
 mod hits;
 mod names;
+pub mod record;
 mod trail;
 
 pub use aggregate::{Aggregate, AggregateKey, Aggregator, Described, EndAddresses, EndGroup, EvidenceCounts};

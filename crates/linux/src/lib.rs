@@ -16,6 +16,7 @@ pub mod link_address;
 pub mod monitor;
 pub mod namespace_lock;
 pub mod netlink;
+pub mod probe;
 pub mod proc_net;
 mod pulse;
 pub mod stop;

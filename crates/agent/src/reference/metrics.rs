@@ -21,7 +21,7 @@ pub(super) fn programs() -> Vec<(&'static str, Vec<Family>)> {
     let agent = Metrics::example().expose() + &wireguard::text("", &[]);
     let mut programs = vec![("tortie run", families(&agent))];
     #[cfg(feature = "fanout")]
-    programs.push(("tortie fanout", families(&tortie_cli::fanout::example_metrics())));
+    programs.push(("tortie fanout", families(&crate::fanout::metrics::example())));
     #[cfg(all(feature = "etcd", feature = "kubernetes"))]
     programs.push(("tortie controller", families(&tortie_controller::run::example_metrics())));
     // Common metrics are listed once.

@@ -3,12 +3,9 @@ mod collect;
 mod flow;
 mod legacy;
 mod listing;
-mod namespace;
 mod nf_log;
 mod owners;
 mod plan;
-mod probe;
-mod probe_packet;
 mod programs;
 mod rules;
 mod steps;
@@ -27,6 +24,7 @@ use tortie_config::settings;
 use tortie_linux::exec::Runner;
 use tortie_linux::netlink::nftrace::Nftrace;
 use tortie_linux::netlink::{Flow, Netlink, Nflog};
+use tortie_linux::probe::{self, FlowFields, Probe, ProbeAnswer};
 use tortie_linux::stop::Stop;
 use tortie_model::Hostname;
 use tortie_rules::RulesConfig;
@@ -46,7 +44,6 @@ use listing::Rules;
 use nf_log::NfLog;
 use owners::Owners;
 use plan::{Plan, TraceMethod};
-use probe::{Probe, ProbeAnswer};
 use programs::Programs;
 use steps::{Packet, Recorder, principal};
 use tortie_node::local_api::DEFAULT_SOCKET;
@@ -183,7 +180,7 @@ impl Sending {
         let namespace = match method {
             TraceMethod::FromPod { interface } => {
                 capability::require(COMMAND, &[Capability::SysAdmin, Capability::SysPtrace])?;
-                Some(namespace::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
+                Some(probe::of_pod(interface.as_deref(), flow.source).map_err(Failure::failed)?)
             }
             TraceMethod::FromNode => None,
             TraceMethod::Watch { .. } => return Ok(None),
@@ -196,7 +193,7 @@ impl Sending {
         let (sender, answers) = mpsc::channel();
         let thread = thread::Builder::new().name("probe".into()).spawn(move || {
             let answer = match &namespace {
-                Some(namespace) => namespace::inside(namespace, || probe.send(&cancel)).flatten(),
+                Some(namespace) => probe::inside(namespace, || probe.send(&cancel)).flatten(),
                 None => probe.send(&cancel),
             };
             let _ = sender.send(answer);
@@ -267,8 +264,8 @@ fn agreement(
 
 fn probe_of(flow: &TracedFlow) -> Result<Probe, Failure> {
     let (source, target) = match flow.fields {
-        flow::FlowFields::Ports { source, destination } => (source.unwrap_or_default(), destination),
-        flow::FlowFields::Icmp { .. } | flow::FlowFields::Other => (0, 0),
+        FlowFields::Ports { source, destination } => (source.unwrap_or_default(), destination),
+        FlowFields::Icmp { .. } | FlowFields::Other => (0, 0),
     };
     if !matches!(flow.protocol, 6 | 17) {
         capability::require(COMMAND, &[Capability::NetRaw])?;

@@ -17,8 +17,8 @@ use super::file::RotatingFile;
 use super::kernel_events::{ConnectionEvent, KernelEvents, Logged, LoggedBy, Source};
 use super::log_rules::LogRules;
 use super::queue::{CollectorMessage, MessageReceiver};
-use super::record;
 use super::{FlowMetrics, FlowSettings, LastHit, RuleMetrics, SharedFlows};
+use tortie_flows::record;
 
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Time after the first event in which more events are gathered, so that not every packet costs a

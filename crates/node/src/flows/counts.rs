@@ -2,7 +2,7 @@
 
 use tortie_flows::{RuleTotals, Stats};
 
-use super::record::HitRecord;
+use tortie_flows::record::HitRecord;
 
 /// Metrics of flows.
 #[derive(Clone, Debug, Default)]

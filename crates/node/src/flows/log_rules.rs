@@ -8,7 +8,7 @@ use tortie_flows::{Collector, FlowId, Hit, Time};
 use tortie_iptables::RateUnit;
 use tortie_rules::{LogConfig, PrefixVerdict};
 
-use super::record;
+use tortie_flows::record;
 
 /// Burst of lines where none is configured, as in iptables.
 const BURST: u16 = 5;

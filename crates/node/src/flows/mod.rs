@@ -15,7 +15,6 @@ mod goldmane;
 mod kernel_events;
 mod log_rules;
 mod queue;
-mod record;
 mod settings;
 mod shared;
 
@@ -25,6 +24,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use tortie_evaluate::{Settings as Evaluation, State};
+pub use tortie_flows::record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 use tortie_flows::{Collector, Limits};
 use tortie_linux::bpf::PacketLog;
 use tortie_model::Update;
@@ -38,7 +38,6 @@ pub use goldmane::{Receiver, TlsFiles};
 use kernel_events::Kernel;
 use log_rules::LogRules;
 use queue::{CollectorMessage, MessageSender};
-pub use record::{EndRecord, FlowRecord, HitRecord, ServiceRecord, StagedRecord};
 pub use shared::{Batch, FlowReceiver, LastHit, SharedFlows};
 
 /// Settings of flow collection.

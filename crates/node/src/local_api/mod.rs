@@ -1,6 +1,6 @@
 //! Answers of a running agent to programs on its node, over a Unix socket: its state, its
-//! configuration, its endpoints, policies and IP sets, and the names that endpoints have learned. It takes one command, which confirms
-//! held changes.
+//! configuration, its endpoints, policies and IP sets, and the names that endpoints have learned.
+//! It takes one command, which confirms held changes.
 //!
 //! The protocol is [varlink](https://varlink.org): JSON objects, each ended by a zero byte.
 //! `org.tortie.agent.varlink`, which the agent returns on request, describes the interface. Root

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use tortie_linux::netlink::nftrace::TraceVerdict;
 use tortie_linux::netlink::{Flow, LoggedHeaders};
+use tortie_linux::probe::ProbeAnswer;
 use tortie_model::Hostname;
 
 use super::flow::{TracedFlow, protocol_name};
 use super::listing::Rules;
 use super::owners::{Owner, Owners};
-use super::probe::ProbeAnswer;
 use super::programs::Programs;
 use super::steps::{ChainEvent, ChainName, Exit, FlowDirection, Packet, RuleName, Step, principal};
 use super::verdict::{Agreement, Decision, PacketOutcome, describe};

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use tortie_linux::netlink::nftrace::Nftrace;
 use tortie_linux::netlink::{NetlinkError, Nflog};
+use tortie_linux::probe::ProbeAnswer;
 use tortie_linux::stop::{Stop, poll_for};
 
 use super::legacy::LegacyStep;
-use super::probe::ProbeAnswer;
 use super::steps::{FlowDirection, Packet, Recorder};
 
 const TICK: Duration = Duration::from_millis(20);

@@ -2,6 +2,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use tortie_linux::netlink::nftrace::{Filter, Transport};
+use tortie_linux::probe::FlowFields;
 use tortie_model::Family;
 
 use super::super::question;
@@ -11,13 +12,6 @@ const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 /// ICMP request types of both families, each with the type of its reply.
 const ANSWERS: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (128, 129)];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FlowFields {
-    Ports { source: Option<u16>, destination: u16 },
-    Icmp { icmp_type: u8, code: u8, id: Option<u16> },
-    Other,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TracedFlow {

@@ -2,13 +2,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use tortie_analysis::trace::Place;
+use tortie_linux::probe::Probe;
 use tortie_model::{Hostname, NetworkSetName};
 
 use super::super::expansion::{Expansion, Group, Member};
 use super::super::question::{Question, QuestionArgs, Transport};
 use super::super::view::{View, ViewError};
 use super::flow::TracedFlow;
-use super::probe::Probe;
 
 /// Maximum number of a Service's backends whose packets are traced.
 const MOST_BACKENDS: usize = 100;

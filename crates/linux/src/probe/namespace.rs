@@ -1,3 +1,5 @@
+//! Network namespaces of pods.
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -10,15 +12,19 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use tortie_linux::netlink::{Netlink, NetlinkError};
+use crate::netlink::{Netlink, NetlinkError};
 
 const NAMED: &str = "/var/run/netns";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The network namespace of a pod cannot be found.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NamespaceError {
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// The kernel does not answer about interfaces.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// No process and no name leads to it.
     #[error(
         "the network namespace of the pod is not found: neither a process that is seen here nor {NAMED} leads to it. Run \
          this outside of a container (or in one that sees all processes), or wait for the real flow with --watch"
@@ -28,7 +34,10 @@ pub(super) enum NamespaceError {
 
 /// Returns the namespace of the other end of an interface of this node, or else the one that has
 /// the address.
-pub(super) fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, NamespaceError> {
+///
+/// # Errors
+/// If no such namespace is visible here.
+pub fn of_pod(interface: Option<&str>, address: IpAddr) -> Result<File, NamespaceError> {
     let mut netlink = Netlink::open(TIMEOUT)?;
     let peer = match interface.map(|name| netlink.peer_namespace(name)) {
         Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
@@ -60,7 +69,11 @@ fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-pub(super) fn inside<T: Send>(namespace: &File, action: impl FnOnce() -> T + Send) -> io::Result<T> {
+/// Runs an action in a network namespace, on a thread of its own.
+///
+/// # Errors
+/// If the thread cannot be started, or may not enter the namespace.
+pub fn inside<T: Send>(namespace: &File, action: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("probe".into()).spawn_scoped(scope, || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -1,42 +1,88 @@
 //! A probe: the first packet of a connection, and its answer. No data are sent.
 
+mod namespace;
+mod packet;
+
+pub use namespace::{NamespaceError, inside, of_pod};
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::stop::{Stop, poll_for};
+use packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, ipproto, recv, send,
     socket_with, sockopt,
 };
-use tortie_linux::stop::{Stop, poll_for};
-
-use super::flow::FlowFields;
-use super::probe_packet::{echo, is_echo_reply, is_sctp_answer, sctp_init, without_ipv4_header};
 
 /// Time limit of the answer. A lost SYN is sent again after a second.
 const PATIENCE: Duration = Duration::from_secs(3);
 const UDPLITE: u8 = 136;
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
-    pub(super) source: SocketAddr,
-    pub(super) target: SocketAddr,
-    pub(super) protocol: u8,
-    pub(super) fields: FlowFields,
+/// The fields of a flow behind its addresses and protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowFields {
+    /// Ports of a protocol with ports.
+    Ports {
+        /// Source port; `None` if any, or if the kernel chooses it.
+        source: Option<u16>,
+        /// Destination port.
+        destination: u16,
+    },
+    /// An ICMP message of either family.
+    Icmp {
+        /// Its type.
+        icmp_type: u8,
+        /// Its code.
+        code: u8,
+        /// The identifier of an echo; `None` if any, 0 in a probe.
+        id: Option<u16>,
+    },
+    /// Another protocol.
+    Other,
 }
 
+/// A probe of a flow.
+///
+/// ```
+/// use tortie_linux::probe::{FlowFields, Probe};
+///
+/// let fields = FlowFields::Ports { source: None, destination: 53 };
+/// assert!(Probe::is_possible(17, fields));
+/// assert!(!Probe::is_possible(47, FlowFields::Other));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Address and port from which it is sent; port 0 lets the kernel choose one.
+    pub source: SocketAddr,
+    /// Address and port to which it is sent.
+    pub target: SocketAddr,
+    /// Number of the IP protocol.
+    pub protocol: u8,
+    /// Its other fields.
+    pub fields: FlowFields,
+}
+
+/// Answer to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ProbeAnswer {
+pub enum ProbeAnswer {
+    /// A packet of the target.
     Answered,
+    /// An error, such as a reset or an ICMP message, by its text.
     Refused(String),
+    /// Nothing within 3 s.
     Silent,
 }
 
 impl Probe {
-    pub(super) fn is_possible(protocol: u8, fields: FlowFields) -> bool {
+    /// Reports whether such a probe can be made: TCP, UDP, `UDPLite`, SCTP, or an ICMP echo
+    /// request.
+    #[must_use]
+    pub fn is_possible(protocol: u8, fields: FlowFields) -> bool {
         match fields {
             FlowFields::Ports { .. } => matches!(protocol, 6 | 17 | 132 | UDPLITE),
             FlowFields::Icmp { icmp_type, .. } => matches!(icmp_type, 8 | 128),
@@ -45,7 +91,10 @@ impl Probe {
     }
 
     /// Sends in the network namespace of this thread. Waits for the answer, or until it is stopped.
-    pub(super) fn send(&self, stop: &Stop) -> io::Result<ProbeAnswer> {
+    ///
+    /// # Errors
+    /// If nothing could be sent, such as from an address that the namespace lacks.
+    pub fn send(&self, stop: &Stop) -> io::Result<ProbeAnswer> {
         let end = Instant::now() + PATIENCE;
         match (self.protocol, self.fields) {
             (6, _) => self.tcp(stop, end),

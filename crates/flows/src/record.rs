@@ -1,13 +1,15 @@
 //! Record of a connection in answers and files: the same names in the local API, in files and on
 //! the command line.
 
-use std::time::UNIX_EPOCH;
-
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tortie_analysis::trace::ServicePortName;
 use tortie_evaluate::{DecidedBy, Payload, Verdict};
-use tortie_flows::{End, Event, Flow, Hit, Name, Stage, Time, Trail};
 use tortie_model::{Direction, Protocol};
+
+use crate::flow::{End, Event, Flow, Name, Stage, StagedVerdict, Time};
+use crate::hits::Hit;
+use crate::trail::Trail;
 
 /// An end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,10 +158,12 @@ impl FlowRecord {
 }
 
 /// Value of `at` where host endpoints of the node decide, and not a workload.
-pub(super) const AT_HOST: &str = "host endpoint";
+pub const AT_HOST: &str = "host endpoint";
 
-pub(super) fn staged(staged: &[tortie_flows::StagedVerdict]) -> Vec<StagedRecord> {
-    let record = |staged: &tortie_flows::StagedVerdict| StagedRecord {
+/// Returns the records of the verdicts of staged policies.
+#[must_use]
+pub fn staged(staged: &[StagedVerdict]) -> Vec<StagedRecord> {
+    let record = |staged: &StagedVerdict| StagedRecord {
         policy: staged.policy.to_string(),
         direction: direction(staged.direction).to_owned(),
         at: staged.at_host.then(|| AT_HOST.to_owned()),
@@ -168,7 +172,9 @@ pub(super) fn staged(staged: &[tortie_flows::StagedVerdict]) -> Vec<StagedRecord
     staged.iter().map(record).collect()
 }
 
-pub(super) fn service(found: &ServicePortName) -> ServiceRecord {
+/// Returns the record of a port of a Service.
+#[must_use]
+pub fn service(found: &ServicePortName) -> ServiceRecord {
     ServiceRecord {
         name: found.service.to_string(),
         port_name: Some(found.name.to_string()).filter(|name| !name.is_empty()),
@@ -176,11 +182,15 @@ pub(super) fn service(found: &ServicePortName) -> ServiceRecord {
     }
 }
 
-pub(super) fn hits(trail: &Trail) -> Vec<HitRecord> {
+/// Returns the records of the rules that decided, in order.
+#[must_use]
+pub fn hits(trail: &Trail) -> Vec<HitRecord> {
     trail.hits().map(hit).collect()
 }
 
-pub(super) fn hit(hit: &Hit) -> HitRecord {
+/// Returns the record of a rule, or of an end of rules.
+#[must_use]
+pub fn hit(hit: &Hit) -> HitRecord {
     let verdict = match hit.verdict {
         tortie_rules::PrefixVerdict::Allow => "allow",
         tortie_rules::PrefixVerdict::Deny => "deny",
@@ -209,14 +219,18 @@ fn end(end: &End, port: Option<u16>) -> EndRecord {
     EndRecord { kind: kind.to_owned(), name, address: end.address.to_string(), port }
 }
 
-pub(super) const fn direction(direction: Direction) -> &'static str {
+/// Returns `ingress` or `egress`.
+#[must_use]
+pub const fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Ingress => "ingress",
         Direction::Egress => "egress",
     }
 }
 
-pub(super) const fn verdict(allowed: bool) -> &'static str {
+/// Returns `allow` or `deny`.
+#[must_use]
+pub const fn verdict(allowed: bool) -> &'static str {
     if allowed { "allow" } else { "deny" }
 }
 
@@ -228,7 +242,9 @@ const fn stage(stage: Stage) -> &'static str {
     }
 }
 
-pub(super) fn protocol(number: u8) -> String {
+/// Returns the name of a usual protocol, such as `TCP`, or the number.
+#[must_use]
+pub fn protocol(number: u8) -> String {
     let known = [
         (Protocol::TCP, "TCP"),
         (Protocol::UDP, "UDP"),
@@ -240,7 +256,17 @@ pub(super) fn protocol(number: u8) -> String {
     name.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
-pub(super) fn time(time: Time) -> String {
-    let whole = tortie_datastore::store::timestamp(UNIX_EPOCH + time);
-    format!("{}.{:03}Z", whole.trim_end_matches('Z'), time.subsec_millis())
+/// Returns a time in the form of RFC 3339, with milliseconds, in UTC; one beyond the year 9999 as
+/// the last that has this form.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// assert_eq!(tortie_flows::record::time(Duration::from_millis(1_500)), "1970-01-01T00:00:01.500Z");
+/// ```
+#[must_use]
+pub fn time(time: Time) -> String {
+    let milliseconds = i64::try_from(time.as_millis()).ok();
+    let timestamp = milliseconds.and_then(|milliseconds| Timestamp::from_millisecond(milliseconds).ok());
+    format!("{:.3}", timestamp.unwrap_or(Timestamp::MAX))
 }

@@ -1,8 +1,8 @@
 //! `tortie fanout`.
 
-mod metrics;
-
-pub use metrics::example as example_metrics;
+pub(crate) mod metrics;
+#[cfg(feature = "kubernetes")]
+mod server_count;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -10,18 +10,17 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use tortie_cli::Failure;
+use tortie_cli::datastore::{DatastoreArgs, SourceSpec};
+use tortie_cli::directory::{DirectoryArgs, SettleArgs};
+use tortie_cli::program::{local_sources, wake};
+use tortie_cli::signals::{self, Handlers};
 use tortie_config::LogSeverity;
 use tortie_datastore::watch;
 use tortie_fanout::server::{Server, ServerConfig, SyncerSources};
 use tortie_fanout::tls::TlsSettings;
 use tortie_model::SyncStatus;
 use tortie_resources::manifest::{Options, SyncerType};
-
-use super::Failure;
-use super::datastore::{DatastoreArgs, SourceSpec};
-use super::directory::{DirectoryArgs, SettleArgs};
-use super::program::wake;
-use super::signals::{self, Handlers};
 use tortie_telemetry::health::{Health, Pulse, Reporter};
 use tortie_telemetry::http::{self, Response};
 use tortie_telemetry::logging::{self, LogFormat};
@@ -137,7 +136,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         least_share: LEAST_SHARE,
         ..ServerConfig::default()
     };
-    let local = super::program::local_sources(args.config.as_deref())?;
+    let local = local_sources(args.config.as_deref())?;
     let directory = DirectoryArgs::only_read(args.settle);
     let spec =
         SourceSpec { options: Options::default(), blocks: true, node: None, directory, prepare: None, versions: true };
@@ -164,7 +163,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     #[cfg(feature = "kubernetes")]
     if let Some(service) = &args.service {
-        super::typha_service::count_servers(&args.service_namespace, service, &server)?;
+        server_count::follow(&args.service_namespace, service, &server)?;
     }
     let http = args.http.as_ref().map(|address| answer(address, &server, health)).transpose()?;
     // The thread for signals lives as long as the program.

@@ -1,7 +1,7 @@
 //! Probe packets for protocols without kernel sockets.
 
 /// Returns an ICMP message of either family without data. The kernel fills in the checksum of
-/// ICMPv6.
+/// `ICMPv6`.
 pub(super) fn echo(icmp_type: u8, code: u8, id: u16) -> Vec<u8> {
     const SEQUENCE: u16 = 1;
     let head = u16::from_be_bytes([icmp_type, code]);

@@ -16,7 +16,7 @@ pub(super) fn expose(server: &Server, log_errors: u64) -> String {
 
 /// Returns the metrics of an idle server.
 #[must_use]
-pub fn example() -> String {
+pub(crate) fn example() -> String {
     let syncers = SyncerType::ALL.map(|syncer| (syncer.as_str(), SyncerStats::default()));
     text(ServerStats::default(), CacheStats::default(), &Upstream::default(), &syncers, 0)
 }
