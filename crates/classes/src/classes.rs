@@ -1,6 +1,6 @@
 //! The desired state of a node, replayed from messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ahash::AHashMap;
@@ -15,7 +15,7 @@ use crate::addresses::Addresses;
 use crate::budget::Budget;
 use crate::clause::is_name;
 use crate::groups::Groups;
-use crate::ids::GroupId;
+use crate::ids::{ClassId, GroupId, LearnedId};
 use crate::learned::LearnedAddresses;
 use crate::nodes::Nodes;
 use crate::owners::{OwnerKey, Owners};
@@ -259,5 +259,39 @@ impl Classes {
             && self.hosts.is_empty()
             && self.nodes.is_empty()
             && self.learned.is_empty()
+    }
+
+    /// Compiles rules by domain name from now on: the destination of a rule that allows is, beside
+    /// its other sets, any address that the endpoint learned for one of its sets of domains. Until
+    /// then such rules match by their other sets only. Call it before the first update.
+    pub fn set_learns(&mut self) {
+        self.owners.set_learns();
+    }
+
+    /// Adds a user of an address that is in these sets of domains for some endpoint. Each call must
+    /// be followed by one of [`Self::forget`]. Sets that do not exist count once they do.
+    ///
+    /// Memory: about 200 bytes for each pair of an address and sets, and a class, with a row in the
+    /// tables of policies that name one of the sets, for each kind of addresses among them.
+    pub fn learn(&mut self, address: IpAddr, sets: &BTreeSet<IpSetId>) -> LearnedId {
+        self.learned.learn((address, sets), &self.sets, &mut self.addresses)
+    }
+
+    /// Removes a user of a learned address. The address is removed with its last user.
+    pub fn forget(&mut self, id: LearnedId) {
+        self.learned.forget(id, &mut self.addresses);
+    }
+
+    /// Returns the class of a learned address; `None` if that takes a [flush](Self::flush) first.
+    /// It need not wait for one if another address had the same class at the last flush, and
+    /// nothing has changed since.
+    #[must_use]
+    pub fn learned_class(&self, id: LearnedId) -> Option<ClassId> {
+        self.learned.class(id, &self.sets, &self.addresses)
+    }
+
+    /// Returns the ids of all sets of domains, in no order.
+    pub fn domain_sets(&self) -> impl Iterator<Item = &IpSetId> {
+        self.sets.domains()
     }
 }

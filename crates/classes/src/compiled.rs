@@ -9,7 +9,7 @@ use tortie_model::{Cidr, Direction, Family, HostEndpointName, WorkloadEndpointId
 use crate::addresses::{BucketChanges, ClassChange};
 use crate::axis::Axis;
 use crate::classes::Classes;
-use crate::ids::{ClassId, GroupId, L4ClassId};
+use crate::ids::{ClassId, GroupId, L4ClassId, LearnedId};
 use crate::line::{L4Detail, l4_point, source_port_point, source_port_stretches, stretches};
 use crate::program::{GroupName, StagedRuling};
 use crate::table::{Point, Table};
@@ -40,6 +40,12 @@ impl Classes {
 }
 
 impl<'a> Compiled<'a> {
+    /// Returns the class of a learned address; `None` for an unknown one.
+    #[must_use]
+    pub fn learned_class(&self, id: LearnedId) -> Option<ClassId> {
+        self.classes.learned_class(id)
+    }
+
     /// Number of this flush. A caller that follows changes must see each flush.
     #[must_use]
     pub fn flush_number(&self) -> u64 {

@@ -491,8 +491,8 @@ impl Dataplane {
         reports.iter().any(|report| report.more)
     }
 
-    fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
-        let now = kernel.now();
+    /// Has neighbour entries checked as often as routes are read.
+    fn refresh_neighbours(&mut self, now: Duration) {
         if self.connectivity.routes.iter().any(|table| table.is_refresh_due(now)) {
             self.connectivity.neighbours.refresh();
             for (name, _) in self.links.iter() {
@@ -501,6 +501,10 @@ impl Dataplane {
                 }
             }
         }
+    }
+
+    fn apply_routes(&mut self, kernel: &mut dyn Kernel, problems: &mut Vec<DataplaneProblem>) {
+        self.refresh_neighbours(kernel.now());
         for (overlay, gate) in
             self.connectivity.overlays.iter_mut().zip(&self.policy.gates).filter(|(_, gate)| gate.is_open())
         {

@@ -9,8 +9,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use tortie_dataplane::{LearnerCommand, LearnerError};
 
 use super::kernel_sets::SetsError;
-use super::lookup::Lookup;
 use super::machine::SetPart;
+use super::question::Lookup;
 use super::writes::{KernelMember, Written};
 
 /// Message to the thread.

@@ -18,7 +18,7 @@ pub enum DnsSets {
     IpSets,
     /// Sets of Calico's nftables tables.
     Nftables,
-    /// Maps of eBPF programs.
+    /// Maps beside eBPF programs.
     Programs(LearnedAddresses),
 }
 

@@ -9,6 +9,7 @@ mod inbox;
 mod kernel_sets;
 mod lookup;
 mod machine;
+mod question;
 mod saves;
 mod streams;
 #[cfg(test)]
@@ -34,8 +35,9 @@ pub use counts::{DnsMetrics, DnsTally, SharedDnsMetrics};
 use inbox::{Inbox, Message, Outbox};
 pub use kernel_sets::DnsSets;
 use kernel_sets::{KernelSets, Sets};
-pub use lookup::{DnsLookup, LearnedName, LearnedNames, LookupError, LookupQuery};
+pub use lookup::{DnsLookup, LookupError};
 use machine::Machine;
+pub use question::{LearnedName, LearnedNames, LookupQuery};
 use thread::{Reader, Surroundings};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

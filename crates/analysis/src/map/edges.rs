@@ -131,8 +131,11 @@ fn lets_through(ruling: &Ruling, passing: &[Passing]) -> bool {
         })
 }
 
+/// The destinations that the same sources reach in the same way, by these sources, by whether it
+/// holds for some members only, and by the parts of the traffic.
+type BySources = BTreeMap<(Anchor, bool, Vec<Part>), Vec<usize>>;
+
 /// Returns all edges, and for each node whether it is shown.
-#[expect(clippy::indexing_slicing, reason = "edges are between nodes that are numbered by their places")]
 pub(crate) fn edges(
     nodes: &[Node],
     groups: usize,
@@ -140,6 +143,44 @@ pub(crate) fn edges(
     pairs: &mut Pairs,
     whole: bool,
 ) -> (Vec<Edge>, Vec<bool>) {
+    let covers = Covers::new(nodes, groups);
+    let by_anchor = by_sources(nodes, &covers, reachability, pairs, whole);
+    let mut edges: Vec<Edge> = Vec::new();
+    for ((from, is_part, parts), destinations) in by_anchor {
+        let itself = match from {
+            Anchor::Node(number) => Some(number),
+            _ => None,
+        };
+        for to in covers.of(&destinations, itself) {
+            let mut deciders = Vec::new();
+            for (source, destination) in covers.pairs(from, to, &destinations) {
+                for ends in ends(source, destination, reachability) {
+                    if let Some(pair) = pairs.of(ends, reachability) {
+                        add(&mut deciders, pair.deciders(&parts));
+                    }
+                }
+            }
+            let tiers = pairs.tiers(&deciders);
+            edges.push(Edge { from, to, label: label_of(&parts), is_part, tiers, deciders });
+        }
+    }
+    let shown = shown(nodes, &edges, whole);
+    let any_peer_edges = any_peer_edges(nodes, &shown, reachability, pairs);
+    if any_peer_edges.len() <= MAX_ANY_PEER_EDGES {
+        edges.extend(any_peer_edges);
+    }
+    edges.sort_by(|one, other| (one.from, one.to, &one.label).cmp(&(other.from, other.to, &other.label)));
+    (edges, shown)
+}
+
+/// Collects the destinations of all nodes by their sources.
+fn by_sources(
+    nodes: &[Node],
+    covers: &Covers<'_>,
+    reachability: &mut Reachability<'_>,
+    pairs: &mut Pairs,
+    whole: bool,
+) -> BySources {
     // The sources of each part, by destination and by whether it holds for some members only.
     let mut found: BTreeMap<(usize, bool, Part), Vec<usize>> = BTreeMap::new();
     // No connection comes from a domain name.
@@ -162,32 +203,18 @@ pub(crate) fn edges(
     for ((to, is_part, part), sources) in found {
         by_sources.entry((to, is_part, sources)).or_default().push(part);
     }
-    let covers = Covers::new(nodes, groups);
-    let mut by_anchor: BTreeMap<(Anchor, bool, Vec<Part>), Vec<usize>> = BTreeMap::new();
+    let mut by_anchor = BySources::new();
     for ((to, is_part, sources), parts) in by_sources {
         for anchor in covers.of(&sources, Some(to)) {
             by_anchor.entry((anchor, is_part, parts.clone())).or_default().push(to);
         }
     }
-    let mut edges: Vec<Edge> = Vec::new();
-    for ((from, is_part, parts), destinations) in by_anchor {
-        let itself = match from {
-            Anchor::Node(number) => Some(number),
-            _ => None,
-        };
-        for to in covers.of(&destinations, itself) {
-            let mut deciders = Vec::new();
-            for (source, destination) in covers.pairs(from, to, &destinations) {
-                for ends in ends(source, destination, reachability) {
-                    if let Some(pair) = pairs.of(ends, reachability) {
-                        add(&mut deciders, pair.deciders(&parts));
-                    }
-                }
-            }
-            let tiers = pairs.tiers(&deciders);
-            edges.push(Edge { from, to, label: label_of(&parts), is_part, tiers, deciders });
-        }
-    }
+    by_anchor
+}
+
+/// Reports for each node whether it is shown: it is wanted, or has an edge.
+#[expect(clippy::indexing_slicing, reason = "edges are between nodes that are numbered by their places")]
+fn shown(nodes: &[Node], edges: &[Edge], whole: bool) -> Vec<bool> {
     let mut shown: Vec<bool> = nodes.iter().map(|node| whole && !node.is_networks() || node.is_wanted).collect();
     for anchor in edges.iter().flat_map(|edge| [edge.from, edge.to]) {
         match anchor {
@@ -202,12 +229,7 @@ pub(crate) fn edges(
             Anchor::Group(_) | Anchor::AllPods | Anchor::AnyPeer => {}
         }
     }
-    let any_peer_edges = any_peer_edges(nodes, &shown, reachability, pairs);
-    if any_peer_edges.len() <= MAX_ANY_PEER_EDGES {
-        edges.extend(any_peer_edges);
-    }
-    edges.sort_by(|one, other| (one.from, one.to, &one.label).cmp(&(other.from, other.to, &other.label)));
-    (edges, shown)
+    shown
 }
 
 /// Returns the edges of nodes that allow some packets, but not all, regardless of the peer.

@@ -3,7 +3,7 @@
 use tortie_dns::{Known, Millis};
 
 use super::Machine;
-use crate::lookup::{LearnedName, LearnedNames, LookupQuery};
+use crate::question::{LearnedName, LearnedNames, LookupQuery};
 
 impl Machine {
     /// Returns the addresses that a scope has learned; `None` if it does not learn.

@@ -13,7 +13,7 @@ use crate::writes::KernelMember;
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
     pub(super) owner: u64,
-    /// Where the kernel has its members.
+    /// The place of its members in the kernel.
     pub(super) place: Place,
     pub(super) sets: Vec<IpSetId>,
     /// The last batch that adds members of the scope.

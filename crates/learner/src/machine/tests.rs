@@ -8,7 +8,7 @@ use tortie_dataplane::{DomainSetPart, LearnerCommand, Shard};
 use tortie_model::DomainPattern;
 
 use super::*;
-use crate::lookup::{LearnedName, LearnedNames, LookupQuery};
+use crate::question::{LearnedName, LearnedNames, LookupQuery};
 use crate::saves::Saves;
 use crate::writes::{Batch, KernelMember};
 
