@@ -65,9 +65,11 @@ tortie_lab::kernel_test! {
                     node.start();
                 }
                 node.until("marks identify forwarded traffic", |state| {
+                    // Tables are written one by one; the last condition is one of `mangle`.
                     ["cali-set-endpoint-mark", "cali-from-endpoint-mark", "cali-forward-check", "--dports 30000:32767"]
                         .iter()
                         .all(|part| state.contains(part))
+                        && state.lines().any(|rule| rule.starts_with("-A cali-POSTROUTING ") && rule.contains(" ! --mark 0x0/"))
                 });
                 node.until_ready("");
                 let with_ipvs = node.kernel_state();

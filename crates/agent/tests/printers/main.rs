@@ -164,9 +164,16 @@ fn of_input(place: &str, evil: &str) -> Vec<(Vec<String>, String)> {
     let mut connections: Vec<_> = ["dev/cl", &format!("dev/{evil}"), evil].into_iter().map(end).collect();
     connections.push(odd);
     let datastore = format!("file:{place}");
+    let flow = |name: &str| {
+        let end = serde_json::json!({"kind": "workload", "name": name, "address": "10.0.0.1", "port": 80, "labels": {evil: evil}});
+        serde_json::json!({"time": "2026-11-30T00:00:00.000Z", "stage": "ended", "verdict": "allow", "source": end,
+            "destination": end, "protocol": "TCP", "packets": 9, "reply_packets": 9, evil: evil})
+    };
+    let flows = ["dev/cl", &format!("dev/{evil}"), evil].map(flow);
     let manifest = objects(evil).iter().map(|object| format!("---\n{object}\n")).collect::<String>();
     vec![
         (words(&["selector", "--batch"]), lines(&questions) + evil + "\n"),
+        (words(&["suggest", "--datastore", &datastore, "--flows", "-"]), lines(&flows) + evil + "\n"),
         (words(&["trace", "--batch", "--datastore", &datastore]), lines(&connections) + evil + "\n"),
         (words(&["replay", "-", "--node", "n1"]), lines(&recording)),
         (words(&["replay", "-", "--node", evil]), lines(&recording) + evil + "\n"),

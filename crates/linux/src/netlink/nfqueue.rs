@@ -43,7 +43,7 @@ const NF_ACCEPT: u32 = 1;
 
 /// Number of bytes of a packet that are copied: all of the longest one.
 const COPIED: u32 = 0xffff;
-/// Packets in one read: the first one waits for its verdict until the last one is judged.
+/// Packets in one read: the first one waits for its verdict until the last one has been read.
 const PACKETS: usize = 32;
 /// Verdicts in one call of the kernel.
 const VERDICTS: usize = 1_024;

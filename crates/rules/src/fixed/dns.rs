@@ -7,9 +7,9 @@ use crate::config::{DomainRules, PacketFilter};
 use crate::names::{chain, static_set as set};
 use crate::renderer::{Renderer, static_set};
 
-/// Returns the name of the table of buckets in the kernel, one for each client. The kernel keeps the
-/// limit of a table whose name it knows, so that another limit needs another name, of at most 15
-/// bytes.
+/// Returns the name of the table of buckets in the kernel, one for each client. The kernel keeps
+/// the limit of a table whose name it knows, so that another limit needs another name, of at most
+/// 15 bytes.
 #[expect(clippy::expect_used, reason = "the name consists of letters, digits and a dash")]
 fn buckets(limit: PacketRate) -> IpSetName {
     IpSetName::new(&format!("cdns{}-{}", limit.rate(), limit.burst())).expect("the name is short and plain")

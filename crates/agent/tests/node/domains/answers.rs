@@ -262,10 +262,13 @@ fn limits_of_one_endpoint(world: &World, web: &Namespace) {
     world.assert_connects(web, addresses[1], true);
     world.assert_connects(web, addresses[1_000], true);
     let evicted = world.node.metric("tortie_dns_evicted_total");
-    for number in 0..2_100 {
-        assert!(ask_once(&socket, &format!("many{number}.example.com"), A).is_some());
-    }
+    // Some answers pass unread: an endpoint has a tenth of the reader's time.
+    let mut number = 0;
     until("names are displaced", &world.node, || {
+        for _ in 0..200 {
+            assert!(ask_once(&socket, &format!("many{number}.example.com"), A).is_some());
+            number += 1;
+        }
         (world.node.metric("tortie_dns_evicted_total") > evicted + 1_000.0).then_some(())
     });
 }

@@ -43,8 +43,8 @@ spec:
   - {action: Allow, protocol: TCP, destination: {domains: ['*.example.com', Exact.Example.NET., '*.svc.cluster.local'], ports: [7, 80]}}
 ";
 
-/// Back end of a node: the implementation of iptables, or with a layout nftables instead. `ebpf` has
-/// chains of either beside programs.
+/// Back end of a node: the implementation of iptables, or with a layout nftables instead. `ebpf`
+/// has chains of either beside programs.
 #[derive(Clone, Copy)]
 pub(super) struct By(pub(super) &'static str, pub(super) Option<&'static str>);
 

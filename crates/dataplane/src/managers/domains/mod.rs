@@ -34,9 +34,9 @@ use crate::report::DataplaneProblem;
 pub(crate) enum DomainSetKind {
     /// IP sets: interfaces are numbered in shards, and sets exist before tables are written.
     IpSets,
-    /// Sets of nftables, which exist only after tables have been written.
+    /// Sets in nftables tables, which exist only after these have been written.
     Nftables,
-    /// The maps of eBPF programs, which the learner keeps alone.
+    /// Maps beside eBPF programs, which the learner keeps alone.
     Programs,
 }
 
