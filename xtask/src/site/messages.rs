@@ -71,7 +71,6 @@ const TYPES: &[(&str, &str, Sources)] = &[
             ("crates/analysis/src/trace/error.rs", "TraceError"),
             ("crates/analysis/src/trace/service.rs", "ServiceError"),
             ("crates/suggest/src/proof.rs", "ProofError"),
-            ("crates/suggest/src/report.rs", "DaysError"),
         ],
     ),
 ];
