@@ -68,7 +68,7 @@ pub struct LearnedPlace {
     pub record: i16,
     /// Stack offset of the flags of the roots, [`FLAGS`](crate::layout::roots::FLAGS).
     pub flags: i16,
-    /// Stack offset of unused memory for a [`LearnedKey`](crate::layout::LearnedKey).
+    /// Stack offset of unused memory for a [`LearnedKey`].
     pub key: i16,
 }
 
