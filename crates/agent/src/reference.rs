@@ -116,7 +116,7 @@ mod tests {
         let mut files = vec![
             source.join("../node/src/metrics"),
             source.join("../telemetry/src/process.rs"),
-            source.join("fanout/metrics.rs"),
+            source.join("src/fanout/metrics.rs"),
             source.join("../controller/src/run"),
             source.join("../controller/src/ipam/metrics.rs"),
         ];
