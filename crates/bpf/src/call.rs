@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Commands of `include/uapi/linux/bpf.h`.
-pub(crate) const MAP_CREATE: i64 = 0;
+const MAP_CREATE: i64 = 0;
 pub(crate) const MAP_LOOKUP_ELEM: i64 = 1;
 pub(crate) const MAP_UPDATE_ELEM: i64 = 2;
 pub(crate) const MAP_DELETE_ELEM: i64 = 3;
@@ -22,15 +22,27 @@ pub(crate) const LINK_DETACH: i64 = 34;
 const NAME: usize = 16;
 
 #[repr(C)]
-pub(crate) struct MapCreate {
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    map_name: [u8; NAME],
+}
+
+/// Kind and sizes of a new map.
+pub(crate) struct MapShape {
+    /// `BPF_MAP_TYPE_*`
     pub(crate) map_type: u32,
     pub(crate) key_size: u32,
     pub(crate) value_size: u32,
-    pub(crate) max_entries: u32,
-    pub(crate) map_flags: u32,
-    pub(crate) inner_map_fd: u32,
-    pub(crate) numa_node: u32,
-    pub(crate) map_name: [u8; NAME],
+    /// The number of entries, or the size of a ring buffer in bytes.
+    pub(crate) entries: u32,
+    /// `BPF_F_*`
+    pub(crate) flags: u32,
 }
 
 #[repr(C)]
@@ -158,6 +170,22 @@ pub(crate) unsafe fn descriptor<T: Attributes>(command: i64, attributes: &mut T)
     let number = unsafe { call(command, attributes)? };
     // SAFETY: the kernel has just opened the descriptor, and nothing else in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Creates a map. Only the first 15 bytes of the name are used.
+pub(crate) fn create_map(text: &str, shape: &MapShape) -> io::Result<OwnedFd> {
+    let mut attributes = MapCreate {
+        map_type: shape.map_type,
+        key_size: shape.key_size,
+        value_size: shape.value_size,
+        max_entries: shape.entries,
+        map_flags: shape.flags,
+        inner_map_fd: 0,
+        numa_node: 0,
+        map_name: name(text),
+    };
+    // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
+    unsafe { descriptor(MAP_CREATE, &mut attributes) }
 }
 
 pub(crate) fn number(descriptor: &OwnedFd) -> u32 {

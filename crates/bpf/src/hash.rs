@@ -5,8 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use crate::call::{
-    MAP_CREATE, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY, MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MapCreate, MapElement, call,
-    descriptor, name, number,
+    MAP_DELETE_ELEM, MAP_GET_NEXT_KEY, MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MapElement, MapShape, call, create_map, number,
 };
 use crate::map::NO_PREALLOC;
 use crate::object;
@@ -32,18 +31,8 @@ impl HashMap {
     /// # Errors
     /// The kernel's error.
     pub fn create(text: &str, key_size: u32, value_size: u32, entries: u32) -> io::Result<Self> {
-        let mut attributes = MapCreate {
-            map_type: TYPE_HASH,
-            key_size,
-            value_size,
-            max_entries: entries,
-            map_flags: NO_PREALLOC,
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: name(text),
-        };
-        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
-        Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?)
+        let shape = MapShape { map_type: TYPE_HASH, key_size, value_size, entries, flags: NO_PREALLOC };
+        Self::of(create_map(text, &shape)?)
     }
 
     /// Opens a pinned map.

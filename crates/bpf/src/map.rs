@@ -5,8 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use crate::call::{
-    MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_BATCH, MAP_UPDATE_ELEM, MapBatch, MapCreate, MapElement, call, descriptor,
-    name, number,
+    MAP_LOOKUP_ELEM, MAP_UPDATE_BATCH, MAP_UPDATE_ELEM, MapBatch, MapElement, MapShape, call, create_map, number,
 };
 use crate::mapping::Mapping;
 use crate::object;
@@ -41,19 +40,8 @@ struct Array {
 }
 
 impl Array {
-    fn create(map_type: u32, text: &str, value_size: u32, entries: u32, map_flags: u32) -> io::Result<Self> {
-        let mut attributes = MapCreate {
-            map_type,
-            key_size: 4,
-            value_size,
-            max_entries: entries,
-            map_flags,
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: name(text),
-        };
-        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
-        Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?, map_type)
+    fn create(map_type: u32, text: &str, value_size: u32, entries: u32, flags: u32) -> io::Result<Self> {
+        Self::of(create_map(text, &MapShape { map_type, key_size: 4, value_size, entries, flags })?, map_type)
     }
 
     fn open(path: &Path, map_type: u32) -> io::Result<Self> {
@@ -346,18 +334,8 @@ impl PrefixMap {
     /// # Errors
     /// The kernel's error.
     pub fn create(text: &str, key_size: u32, value_size: u32, entries: u32) -> io::Result<Self> {
-        let mut attributes = MapCreate {
-            map_type: TYPE_LPM_TRIE,
-            key_size,
-            value_size,
-            max_entries: entries,
-            map_flags: NO_PREALLOC,
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: name(text),
-        };
-        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
-        Ok(Self { map: unsafe { descriptor(MAP_CREATE, &mut attributes) }?, key_size, value_size })
+        let shape = MapShape { map_type: TYPE_LPM_TRIE, key_size, value_size, entries, flags: NO_PREALLOC };
+        Ok(Self { map: create_map(text, &shape)?, key_size, value_size })
     }
 
     /// Returns the file descriptor, for programs that use the map.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 
-use crate::call::{MAP_CREATE, MapCreate, descriptor, name};
+use crate::call::{MapShape, create_map};
 use crate::map::MapInfo;
 use crate::mapping::Mapping;
 use crate::object;
@@ -41,18 +41,8 @@ impl RingBuffer {
     /// # Errors
     /// The kernel's error.
     pub fn create(text: &str, bytes: u32) -> io::Result<Self> {
-        let mut attributes = MapCreate {
-            map_type: TYPE_RINGBUF,
-            key_size: 0,
-            value_size: 0,
-            max_entries: bytes,
-            map_flags: 0,
-            inner_map_fd: 0,
-            numa_node: 0,
-            map_name: name(text),
-        };
-        // SAFETY: the attributes of this command hold no pointers, and it opens a descriptor.
-        Self::of(unsafe { descriptor(MAP_CREATE, &mut attributes) }?)
+        let shape = MapShape { map_type: TYPE_RINGBUF, key_size: 0, value_size: 0, entries: bytes, flags: 0 };
+        Self::of(create_map(text, &shape)?)
     }
 
     /// Opens a pinned ring.
