@@ -7,12 +7,11 @@ use tortie_analysis::map::{Map, Options};
 use tortie_analysis::plan::classes::evaluate::DecidedBy;
 use tortie_config::settings;
 use tortie_model::{Direction, Family, Hostname, Protocol};
-use tortie_selector::Selector;
 
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
 use super::origin::Origins;
-use super::terminal::not_a_selector;
+use super::terminal::parsed_selector;
 
 /// Draw the allowed connections of the cluster.
 ///
@@ -79,13 +78,7 @@ fn port(text: &str) -> Result<(Protocol, u16), PortError> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let selector = args.selector.as_deref().map(|text| {
-        Selector::parse(text).map_err(|error| {
-            eprintln!("{}", not_a_selector(&error, text));
-            Failure::Reported(2)
-        })
-    });
-    let selector = selector.transpose()?;
+    let selector = args.selector.as_deref().map(parsed_selector).transpose()?;
     let mut cluster = args.cluster.read()?;
     let origins = args.cluster.origins(&mut cluster)?;
     let WholeCluster { sources, local, updates, .. } = cluster;

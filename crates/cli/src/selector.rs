@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tortie_selector::Selector;
 
 use super::Failure;
-use super::terminal::not_a_selector;
+use super::terminal::parsed_selector;
 
 /// Print a selector's canonical form and id, and match it against labels.
 ///
@@ -65,10 +65,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn explain(expression: &str, labels: &LabelMap, mut out: impl Write) -> Result<(), Failure> {
-    let selector = Selector::parse(expression).map_err(|error| {
-        eprintln!("{}", not_a_selector(&error, expression));
-        Failure::Reported(2)
-    })?;
+    let selector = parsed_selector(expression)?;
     let explanation = Explanation {
         canonical: selector.canonical(),
         id: selector.id().to_string(),

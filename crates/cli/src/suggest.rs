@@ -7,12 +7,11 @@ use serde_json::{Map, Value};
 use tortie_config::settings;
 use tortie_model::Hostname;
 use tortie_node::local_api::Client;
-use tortie_selector::Selector;
 use tortie_suggest::{Base, Days, External, Form, Learner, Level, Options, Record, Suggestion, suggest};
 
 use super::Failure;
 use super::cluster::{ClusterArgs, Parameters, WholeCluster};
-use super::terminal::not_a_selector;
+use super::terminal::parsed_selector;
 
 /// Exit code if policies cannot express all observed connections.
 const INCOMPLETE: u8 = 3;
@@ -121,13 +120,7 @@ enum Output {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let selector = args.selector.as_deref().map(|text| {
-        Selector::parse(text).map_err(|error| {
-            eprintln!("{}", not_a_selector(&error, text));
-            Failure::Reported(2)
-        })
-    });
-    let selector = selector.transpose()?;
+    let selector = args.selector.as_deref().map(parsed_selector).transpose()?;
     let WholeCluster { sources, local, updates, .. } = args.cluster.read()?;
     let parameters = Parameters::new(&sources, &local, updates.iter())?;
     let mut options = Options::default();

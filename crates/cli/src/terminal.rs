@@ -4,9 +4,11 @@
 use std::io::{self, Write};
 
 use tortie_resources::echoes_cut;
-use tortie_selector::ParseError;
+use tortie_selector::{ParseError, Selector};
 
 use tortie_telemetry::escape;
+
+use super::Failure;
 
 /// Maximum length in bytes of a selector that is shown with the place of its error.
 const LINE: usize = 200;
@@ -50,8 +52,16 @@ pub(super) fn print_error(text: &str) {
     let _ = write!(io::stderr(), "{}", escape::text(text));
 }
 
+/// Parses a selector of the command line, or prints its error.
+pub(super) fn parsed_selector(text: &str) -> Result<Selector, Failure> {
+    Selector::parse(text).map_err(|error| {
+        print_message(&not_a_selector(&error, text));
+        Failure::Reported(2)
+    })
+}
+
 /// The selector's text is below the first line, so that it cannot forge a message.
-pub(super) fn not_a_selector(error: &ParseError, text: &str) -> String {
+fn not_a_selector(error: &ParseError, text: &str) -> String {
     match text.len() {
         0..=LINE => format!("the selector does not parse:\n{}", error.render(text)),
         _ => format!("the selector does not parse: {error}"),

@@ -134,7 +134,7 @@ fn some_steps_come_out_equal() {
 
 /// `cargo test --release -p tortie-suggest --test conformance -- --ignored --nocapture`.
 #[test]
-#[ignore = "takes a minute without optimization"]
+#[ignore = "takes a minute without optimization; another test compares some of the steps"]
 fn all_steps_come_out_equal() {
     let steps = all(1);
     assert!(steps.equal > 600, "{steps:?}");

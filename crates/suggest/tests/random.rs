@@ -452,7 +452,7 @@ fn suggestions_allow_what_was_seen_and_nothing_else() {
 
 /// `cargo test --release -p tortie-suggest --test random -- --ignored --nocapture`.
 #[test]
-#[ignore = "takes minutes without optimization"]
+#[ignore = "takes minutes without optimization; another test has fewer clusters"]
 fn a_hundred_clusters() {
     run(100);
 }

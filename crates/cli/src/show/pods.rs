@@ -9,7 +9,7 @@ use super::super::Failure;
 use super::super::cluster::ClusterArgs;
 use super::super::columns::table;
 use super::super::output::Output;
-use super::super::terminal::not_a_selector;
+use super::super::terminal::parsed_selector;
 
 /// List the pods of a selector, with the labels that they inherit
 ///
@@ -38,10 +38,7 @@ struct Pod {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let selector = Selector::parse(&args.selector).map_err(|error| {
-        eprintln!("{}", not_a_selector(&error, &args.selector));
-        Failure::Reported(2)
-    })?;
+    let selector = parsed_selector(&args.selector)?;
     let cluster = args.cluster.read()?;
     let pods = matching(&selector, &cluster.updates);
     args.output.print(|| json!({ "pods": pods }), || for_people(&pods))
