@@ -173,11 +173,15 @@ impl Learned {
     pub(super) fn set_places(&mut self, places: BTreeMap<Learner, u32>, classes: &mut Classes) {
         self.recognize(&places, classes);
         let before = std::mem::replace(&mut self.places, places);
-        let is_new = |learner: &Learner, number: u32| self.places.get(learner) != Some(&number);
-        let gone: BTreeSet<u32> = before.iter().filter(|(of, number)| is_new(of, **number)).map(|at| *at.1).collect();
-        let gone: Vec<LearnedKey> = self.entries.keys().filter(|key| gone.contains(&key.endpoint)).copied().collect();
+        let is_gone = |learner: &Learner, number: u32| self.places.get(learner) != Some(&number);
+        let gone_numbers: BTreeSet<u32> =
+            before.iter().filter(|(of, number)| is_gone(of, **number)).map(|at| *at.1).collect();
+        let gone: Vec<LearnedKey> =
+            self.entries.keys().filter(|key| gone_numbers.contains(&key.endpoint)).copied().collect();
         gone.into_iter().for_each(|key| self.remove(key, classes));
-        let new = self.places.iter().filter(|(of, number)| before.get(of) != Some(number));
+        // A learner that came between two flushes may have the number of one that is gone.
+        let is_new = |of: &Learner, number: &u32| before.get(of) != Some(number) || gone_numbers.contains(number);
+        let new = self.places.iter().filter(|(of, number)| is_new(of, number));
         let new: Vec<(Learner, u32)> = new.map(|(learner, number)| (*learner, *number)).collect();
         for (learner, endpoint) in new {
             let addresses = self.members.get(&learner).into_iter().flat_map(BTreeMap::keys).copied();
@@ -235,10 +239,13 @@ impl Learned {
         }
     }
 
-    /// Takes the entries that differ from their last write.
+    /// Takes the entries that differ from their last write. Removals come first, since they make
+    /// room for the others.
     pub(super) fn take_dirty(&mut self) -> Vec<LearnedWrite> {
         let dirty = std::mem::take(&mut self.dirty);
-        dirty.into_iter().map(|key| self.write(key)).collect()
+        let mut writes: Vec<LearnedWrite> = dirty.into_iter().map(|key| self.write(key)).collect();
+        writes.sort_by_key(|write| write.value.is_some());
+        writes
     }
 
     fn write(&mut self, key: LearnedKey) -> LearnedWrite {

@@ -109,6 +109,8 @@ pub struct ProgramPolicy<E: Edge> {
     has_links: bool,
     /// Whether an update is not in force yet.
     is_dirty: bool,
+    /// Whether this process has put policy in force.
+    has_enforced: bool,
     check_interval: Option<Duration>,
     checked: Option<Duration>,
     watched: Option<Duration>,
@@ -162,6 +164,7 @@ impl<E: Edge> ProgramPolicy<E> {
             has_datastore: false,
             has_links: false,
             is_dirty: true,
+            has_enforced: false,
             check_interval,
             checked: None,
             watched: None,
@@ -206,6 +209,15 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
+    /// Reads no longer the log of programs that are about to be replaced: numbers of decisions that
+    /// they still log will be reused.
+    fn leave_former_log(&mut self) {
+        if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
+            log.log.set_source(None);
+            log.generation = 0;
+        }
+    }
+
     /// Passes the log of the programs in use to its reader. Policy is in force without it.
     fn follow_log(&mut self) {
         let generation = self.generations.number();
@@ -235,18 +247,24 @@ impl<E: Edge> ProgramPolicy<E> {
         result?;
         self.follow_log();
         self.is_dirty = false;
+        self.has_enforced = true;
         Ok(())
     }
 
-    /// Adds learned addresses (`true`) or removes them; at once if policy is in force, else with
-    /// the next apply. Returns the positions of those for which there is no room.
+    /// Adds learned addresses (`true`) or removes them at once, but those before policy is in force
+    /// for the first time together with policy. Returns the positions of those for which there is
+    /// no room.
     pub(super) fn learn(&mut self, changes: &[(LearnedMember, bool)]) -> Result<Vec<usize>, EdgeError> {
         self.node.learn(changes);
-        if self.is_dirty || self.failure.is_some() || !self.generations.is_in_force() {
-            self.is_dirty = true;
+        self.is_dirty = true;
+        if !self.has_enforced {
             return Ok(Vec::new());
         }
-        self.is_dirty = true;
+        if let Some(failure) = &self.failure {
+            let operation = "writing addresses before policy is written".to_owned();
+            return Err(EdgeError { operation, error: io::Error::other(with_causes(&failure.why)) });
+        }
+        self.leave_former_log();
         self.reconcile()?;
         let is_refused = |(member, is_present): &(LearnedMember, bool)| *is_present && self.node.is_refused(member);
         Ok((0..).zip(changes).filter(|(_, change)| is_refused(change)).map(|(at, _)| at).collect())
@@ -285,12 +303,7 @@ impl<E: Edge> ProgramPolicy<E> {
             tracing::warn!(%problem, "eBPF objects changed by another process; repaired");
         }
         if self.is_dirty || self.node.is_settling() || self.failure.is_some() || !self.generations.is_in_force() {
-            if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
-                // The programs are about to be replaced, and numbers of decisions that they still
-                // log will be reused.
-                log.log.set_source(None);
-                log.generation = 0;
-            }
+            self.leave_former_log();
             self.reconcile()?;
             self.checked.get_or_insert(now);
             if self.watched.is_none() {
