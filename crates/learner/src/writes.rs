@@ -11,6 +11,10 @@ use tortie_model::{InterfaceName, IpSetId};
 /// Time between two attempts to write refused members.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Refused changes that are tried again at once. Further ones wait for their turn, since the changes
+/// of other endpoints wait meanwhile.
+const RETRIED: usize = 256;
+
 /// Member of a set in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KernelMember {
@@ -78,12 +82,23 @@ pub(super) struct Writes {
     rests_until: Option<Millis>,
     /// Refused changes are tried again at this time.
     retry_at: Option<Millis>,
+    /// The last refused addition that was tried again.
+    retried: Option<KernelMember>,
 }
 
 impl Default for Writes {
     fn default() -> Self {
         let (pending, refused) = (BTreeMap::new(), BTreeMap::new());
-        Self { pending, refused, in_flight: None, collected: 1, done: 0, rests_until: None, retry_at: None }
+        Self {
+            pending,
+            refused,
+            in_flight: None,
+            collected: 1,
+            done: 0,
+            rests_until: None,
+            retry_at: None,
+            retried: None,
+        }
     }
 }
 
@@ -149,10 +164,10 @@ impl Writes {
         }
         self.rests_until = None;
         if self.retry_at.is_some_and(|at| at <= now) {
-            self.retry_at = None;
-            for (member, is_present) in std::mem::take(&mut self.refused) {
+            for (member, is_present) in self.take_due() {
                 self.pending.entry(member).or_insert(Pending { is_present, is_uncertain: true });
             }
+            self.retry_at = (!self.refused.is_empty()).then(|| now.after(RETRY));
         }
         if self.pending.is_empty() {
             self.done = self.collected;
@@ -164,6 +179,19 @@ impl Writes {
         self.in_flight = Some((self.collected, batch.clone()));
         self.collected += 1;
         Some(batch)
+    }
+
+    /// Takes the refused changes whose turn it is: removals, which close addresses, before additions.
+    fn take_due(&mut self) -> Vec<(KernelMember, bool)> {
+        let removals = self.refused.iter().filter(|(_, is_present)| !**is_present);
+        let additions = self.refused.iter().filter(|(_, is_present)| **is_present);
+        let (later, earlier): (Vec<_>, Vec<_>) =
+            additions.partition(|(member, _)| self.retried.as_ref().is_none_or(|last| *member > last));
+        let due = removals.chain(later).chain(earlier).take(RETRIED);
+        let due: Vec<(KernelMember, bool)> = due.map(|(member, is_present)| (member.clone(), *is_present)).collect();
+        self.refused.retain(|member, _| !due.iter().any(|(of, _)| of == member));
+        self.retried = due.iter().rfind(|(_, is_present)| *is_present).map(|(member, _)| member.clone());
+        due
     }
 
     /// Takes the result of the batch that [`Writes::begin`] returned last. Returns the number of
@@ -295,6 +323,29 @@ mod tests {
         assert_eq!(writes.begin(Millis(1_006)), batch(&[(1, false)]));
         assert_eq!(writes.finish(Millis(1_006), &Written::Except(vec![])), Refused::default());
         assert!(writes.is_idle());
+    }
+
+    #[test]
+    fn refused_changes_are_tried_again_in_turns() {
+        let mut writes = Writes::default();
+        let member = |number: u32| KernelMember { address: std::net::Ipv4Addr::from_bits(number).into(), ..member(0) };
+        (0..1_000).for_each(|number| _ = writes.note(member(number), number != 900));
+        let mut batch = writes.begin(Millis(0)).unwrap();
+        let mut tried = vec![0; 1_000];
+        for second in 1..=9_u64 {
+            writes.finish(Millis(1_000 * second - 999), &Written::Except((0..batch.changes.len()).collect()));
+            assert_eq!(writes.next_attempt().map(|at| at.0 / 1_000), Some(second));
+            batch = writes.begin(Millis(1_000 * second + 1)).unwrap();
+            assert_eq!(batch.changes.len(), RETRIED);
+            for number in 0..1_000 {
+                tried[number as usize] += usize::from(batch.changes.iter().any(|(of, _)| *of == member(number)));
+            }
+        }
+        assert_eq!(tried[900], 9, "the removal each time");
+        assert!(tried.iter().all(|times| *times >= 2), "{tried:?}");
+        // A batch without an answer ends no turn.
+        writes.finish(Millis(9_002), &Written::Unknown);
+        assert!(writes.next_attempt().is_some());
     }
 
     #[test]
