@@ -17,6 +17,8 @@ const KERNEL_TOOLS: &[Need] = &[
     Need { file: "ip", package: "iproute2" },
     Need { file: "conntrack", package: "conntrack" },
     Need { file: "unshare", package: "util-linux" },
+    // The DNS server of a guide.
+    Need { file: "dnsmasq", package: "dnsmasq-base" },
 ];
 
 const SERVERS: &[Need] =

@@ -45,6 +45,14 @@ fn the_demo_as_a_picture() {
 }
 
 #[test]
+fn the_picture_of_the_guide_on_domain_names_is_that_of_its_command() {
+    let (svg, errors, code) = run(Path::new(REPOSITORY), &["--datastore", "file:examples/names", "-o", "svg"]);
+    assert_eq!((errors.as_str(), code), ("", 0));
+    let picture = Path::new(REPOSITORY).join("docs/book/src/pictures/only-these-names.svg");
+    assert_eq!(svg, std::fs::read_to_string(picture).unwrap());
+}
+
+#[test]
 fn a_namespace_comes_with_its_peers() {
     let text = drawn(&["-o", "dot", "--namespace", "visitors"]);
     assert!(text.contains("guest") && text.contains("web"), "{text}");

@@ -73,6 +73,10 @@ tortie_lab::kernel_test! {
         follow("docs/book/src/guides/other-cni.md");
     }
 
+    fn the_guide_on_domain_names_holds() {
+        follow("docs/book/src/guides/names.md");
+    }
+
     fn the_guide_on_upgrades_holds() {
         follow("docs/book/src/guides/upgrade.md");
     }
