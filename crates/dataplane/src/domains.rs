@@ -93,6 +93,9 @@ pub enum LearnerCommand {
         scope: Scope,
         /// Number of the holder of the scope. Another number than before empties the scope.
         owner: u64,
+        /// Namespace of the workload, empty for the host. Namespaces have equal shares of the room
+        /// for learned addresses.
+        namespace: Arc<str>,
         /// Group of interfaces whose sets have the members of this scope; unused for the host.
         /// Another number than before moves the members.
         shard: Shard,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ahash::{AHashMap, AHashSet};
 use tortie_net::DomainName;
@@ -52,13 +53,11 @@ pub(crate) struct Pair<'n> {
 
 /// The addresses that an answer may evict on top of one for each of its pairs: so many that the
 /// largest name that the default limits allow can go for one new name.
-const EVICTIONS: usize = 1_000;
+pub(crate) const EVICTIONS: usize = 1_000;
 
 /// The effect of an answer, in pairs of a name and an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effect {
-    /// Changes of members.
-    pub(crate) changed: usize,
     /// Pairs that the answer may still evict.
     may_evict: usize,
     pub(crate) added: usize,
@@ -87,6 +86,8 @@ pub(crate) struct Endpoint {
     pub(crate) scope: Scope,
     /// The caller's number for the holder of the scope.
     pub(crate) owner: u64,
+    /// Scopes that share room.
+    pub(crate) group: Arc<str>,
     /// In order.
     pub(crate) sets: Vec<Slot>,
     pub(crate) names: Names,
@@ -105,6 +106,7 @@ impl Endpoint {
         Self {
             scope,
             owner,
+            group: Arc::default(),
             sets: Vec::new(),
             names: Names::default(),
             members: AHashMap::default(),
@@ -117,7 +119,6 @@ impl Endpoint {
     /// Learns addresses of names. A pair that occurs twice is a new one and then a known one.
     pub(crate) fn learn<'n>(&mut self, context: &mut Context<'_>, pairs: impl Iterator<Item = Pair<'n>>) -> Effect {
         self.names.begin_answer();
-        let noted = context.shared.changes.noted();
         let (mut effect, mut unknown) = (Effect { may_evict: EVICTIONS, ..Effect::default() }, Vec::new());
         // Known pairs first, so that new ones do not evict them.
         for pair in pairs {
@@ -141,7 +142,6 @@ impl Endpoint {
         for pair in unknown {
             self.add(context, &pair, &mut effect);
         }
-        effect.changed = context.shared.changes.noted().wrapping_sub(noted);
         effect
     }
 
@@ -250,6 +250,17 @@ impl Endpoint {
             && let Some(victim) = self.names.victim_matched()
         {
             self.forget(context, victim);
+        }
+    }
+
+    /// Removes the addresses that were answered least recently, those without a set first, in favour
+    /// of another scope.
+    pub(crate) fn give_way(&mut self, context: &mut Context<'_>, addresses: usize) {
+        self.names.begin_answer();
+        for _ in 0..addresses {
+            if let Some(victim) = self.names.victim() {
+                self.forget(context, victim);
+            }
         }
     }
 

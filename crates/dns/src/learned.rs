@@ -1,6 +1,7 @@
 //! Names with addresses by scope, and the members of sets that follow from them.
 
 mod restore;
+mod shares;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::sets::Sets;
 use crate::slab::{Slab, Slot};
 use crate::types::{Change, MatchNames, Member, Millis, Scope, Settings};
 pub use restore::Restored;
+pub use shares::Crowding;
 
 /// The addresses that scopes have learned from answers, and the members of their sets.
 ///
@@ -66,6 +68,8 @@ pub struct Outcome {
     pub changed: usize,
     /// Pairs of earlier answers that made room.
     pub evicted: usize,
+    /// Those of them that other scopes had, beyond their shares.
+    pub displaced: usize,
     refused: [usize; Refusal::ALL.len()],
 }
 
@@ -198,6 +202,15 @@ impl Learned {
         removed.into_iter().for_each(|set| self.sets.end_use(set, place));
     }
 
+    /// Puts a scope, which may be unknown, into a group, such as a namespace: each group of scopes can
+    /// have an equal share of all addresses. A new scope is in the group without a name, until this
+    /// call.
+    pub fn set_group(&mut self, scope: Scope, group: &Arc<str>) {
+        if let Some(place) = self.places.get(&scope) {
+            self.endpoints.at_mut(*place).group = Arc::clone(group);
+        }
+    }
+
     /// Ends the learning of a scope, and removes all its members. Before another workload can use
     /// the interface, and before the scope comes back, the caller takes these changes and writes
     /// them to the kernel. Cost: k log k.
@@ -216,21 +229,28 @@ impl Learned {
     ///
     /// Where a limit is reached, the least recently answered address goes: of the name, if the
     /// limit is that of a name, otherwise of the least recently answered name of the scope, but one
-    /// that no set matches before all others. Addresses of the same answer and of other scopes
-    /// never go; the new address is then refused ([`Refusal::NoRoom`]). At the limit of members,
-    /// addresses of names in sets go in the same order. An answer evicts at most one address for
-    /// each of its pairs and 1,000 more; further new addresses are refused.
+    /// that no set matches before all others. Addresses of the same answer never go; the new
+    /// address is then refused ([`Refusal::NoRoom`]). At the limit of members, addresses of names in
+    /// sets go in the same order. Addresses of other scopes go only at the limit of all addresses
+    /// ([`Limits::addresses`](crate::Limits::addresses)): of groups with more than an equal share of
+    /// it if the group of this scope has less, otherwise of scopes of the same group with more than
+    /// an equal share of the group's one if this scope has less. An answer evicts at most one
+    /// address for each of its pairs and 1,000 more of its scope, and as many of the others; further
+    /// new addresses are refused.
     ///
-    /// Cost: the number of pairs in the answer and of evicted ones (together at most twice the
-    /// pairs and 1,000) times log k, for each new name a lookup of its sets, and the number of
+    /// Cost: the number of pairs in the answer and of evicted ones (together at most three times
+    /// the pairs and 2,000) times log k, for each new name a lookup of its sets, and the number of
     /// changed members: a pair has one in each set of the scope that matches its name, all pairs
     /// of a scope together at most
     /// [`Limits::members_per_scope`](crate::Limits::members_per_scope). The number of patterns
-    /// does not count.
+    /// does not count. Where other scopes give way, for each of these the number of scopes comes on
+    /// top.
     pub fn answer(&mut self, now: Millis, scope: Scope, answer: &Answer) -> Option<Outcome> {
         let place = *self.places.get(&scope)?;
         let question = answer.question();
         let of_question = self.settings.match_names == MatchNames::Question;
+        let noted = self.shared.changes.noted();
+        let others = self.claim_share(place, answer.addresses().count());
         let effect = self.with(place, |endpoint, context| {
             let (settings, cluster) = (context.settings, context.cluster);
             let pairs = answer.statements(|name| cluster.owns(name)).map(|statement| Pair {
@@ -241,8 +261,9 @@ impl Learned {
             });
             endpoint.learn(context, pairs.filter(|pair| !of_question || Some(pair.name) == question))
         });
-        let Effect { added, renewed, matched, changed, evicted, refused, .. } = effect;
-        Some(Outcome { added, renewed, matched, changed, evicted, refused })
+        let Effect { added, renewed, matched, evicted, refused, .. } = effect;
+        let changed = self.shared.changes.noted().wrapping_sub(noted);
+        Some(Outcome { added, renewed, matched, changed, evicted: evicted + others, displaced: others, refused })
     }
 
     /// Removes all addresses whose lifetime has ended. Cost: their number times log k.

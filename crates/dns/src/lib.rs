@@ -17,7 +17,7 @@ mod types;
 
 pub use cache::RestoreError;
 pub use cluster::{Cluster, Refusal};
-pub use learned::{Counts, Known, Learned, Outcome, Restored};
+pub use learned::{Counts, Crowding, Known, Learned, Outcome, Restored};
 pub use message::{Answer, MessageError, MessageLimits, read};
 pub use stream::{Pushed, Stream, StreamEnd};
 pub use types::{Action, Change, ClusterAddresses, Limits, MatchNames, Member, Millis, Scope, Settings};

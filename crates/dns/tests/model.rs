@@ -67,6 +67,10 @@ enum Op {
         owner: u64,
         sets: Vec<&'static str>,
     },
+    SetGroup {
+        scope: usize,
+        group: &'static str,
+    },
     RemoveScope {
         scope: usize,
     },
@@ -112,6 +116,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => set().prop_map(|set| Op::RemoveDomains { set }),
         4 => (scope(), 0..2u64, subsequence(SETS.to_vec(), 0..4))
             .prop_map(|(scope, owner, sets)| Op::SetScope { scope, owner, sets }),
+        1 => (scope(), select(vec!["", "a", "b"])).prop_map(|(scope, group)| Op::SetGroup { scope, group }),
         1 => scope().prop_map(|scope| Op::RemoveScope { scope }),
         4 => (0..70_000u64).prop_map(|milliseconds| Op::Wait { milliseconds }),
         1 => subsequence(vec!["10.0.0.0/8", "192.0.2.3/32", "2001:db8::/64"], 0..3).prop_map(|nets| Op::SetCluster { nets }),
@@ -184,6 +189,10 @@ impl Run {
                 let sets: Vec<IpSetId> = sets.into_iter().map(IpSetId::from).collect();
                 self.learned.set_scope(scope(number), owner, sets.clone());
                 self.naive.set_scope(scope(number), owner, sets);
+            }
+            Op::SetGroup { scope: number, group } => {
+                self.learned.set_group(scope(number), &group.into());
+                self.naive.set_group(scope(number), group);
             }
             Op::RemoveScope { scope: number } => {
                 self.learned.remove_scope(scope(number));
@@ -270,6 +279,9 @@ impl Run {
         }
         for (scope, owner, sets) in self.naive.scopes() {
             self.learned.set_scope(scope, owner + u64::from(replaced), sets);
+        }
+        for (scope, group) in self.naive.groups() {
+            self.learned.set_group(scope, &group.into());
         }
         let kernel: Vec<Member> = self.kernel.iter().cloned().collect();
         let restored = self.learned.restore(self.now, saved.then_some(bytes.as_slice()), &kernel).unwrap();

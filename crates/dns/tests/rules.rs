@@ -107,19 +107,21 @@ fn ten_thousand_addresses_of_a_scope_and_no_more() {
 }
 
 #[test]
-fn a_full_node_refuses_scopes_that_have_nothing_to_evict() {
+fn a_full_node_refuses_addresses_beyond_their_share() {
     let limits = Limits { addresses: 3, ..Limits::default() };
     let mut learned = learned(Settings { limits, ..Settings::default() }, &["a.io"]);
     learned.set_scope(scope(2), 1, ["d:1".into()]);
     learned.answer(Millis(0), scope(1), &answer("a.io", (0..3).map(v4), 60)).unwrap();
     let outcome = learned.answer(Millis(1), scope(2), &answer("a.io", [v4(9)], 60)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (1, 1, 0));
+    let outcome = learned.answer(Millis(1), scope(2), &answer("a.io", [v4(9), v4(10)], 60)).unwrap();
     assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 0, 1));
     let outcome = learned.answer(Millis(2), scope(1), &answer("a.io", [v4(9)], 60)).unwrap();
     assert_eq!((outcome.added, outcome.evicted), (1, 1));
-    // An answer of four addresses keeps its first three.
+    // An answer of four addresses keeps its first two: the other scope has the rest of its share.
     let outcome = learned.answer(Millis(3), scope(1), &answer("b.io", (20..24).map(v4), 60)).unwrap();
-    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (3, 3, 1));
-    assert_eq!(learned.counts().names, 1);
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (2, 2, 2));
+    assert_eq!(learned.counts().names, 2);
 }
 
 #[test]
@@ -526,6 +528,29 @@ fn lower_limits_wipe_no_scope() {
     let outcome = learned.answer(Millis(1), scope(1), &answer("b.io", [v4(9)], 60)).unwrap();
     assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (0, 0, 1));
     assert_eq!(learned.counts().addresses, 20);
+}
+
+#[test]
+fn a_scope_below_its_share_learns_however_many_addresses_others_have() {
+    let limits = Limits { addresses: 30, ..Limits::default() };
+    let mut learned = learned(Settings { limits, ..Settings::default() }, &["*.io"]);
+    learned.set_scope(scope(2), 1, ["d:1".into()]);
+    learned.set_scope(scope(3), 1, ["d:1".into()]);
+    let have = |learned: &Learned| [1, 2, 3].map(|number| learned.known(scope(number)).count());
+    for n in 0..9 {
+        learned.answer(Millis(n), scope(1), &answer(&format!("n{n}.io"), (0..4).map(v4), 600)).unwrap();
+    }
+    assert_eq!(have(&learned), [30, 0, 0], "nobody else needs room");
+    let outcome = learned.answer(Millis(10), scope(2), &answer("a.io", (0..8).map(v4), 600)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (8, 8, 0));
+    assert_eq!(have(&learned), [22, 8, 0]);
+    let outcome = learned.answer(Millis(11), scope(3), &answer("a.io", (0..25).map(v4), 600)).unwrap();
+    assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (10, 10, 15));
+    assert_eq!(have(&learned), [12, 8, 10]);
+    for n in 12..20 {
+        learned.answer(Millis(n), scope(1), &answer(&format!("n{n}.io"), (0..4).map(v4), 600)).unwrap();
+    }
+    assert_eq!(have(&learned)[1..], [8, 10], "no scope within its share gives way");
 }
 
 #[test]

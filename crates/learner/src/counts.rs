@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tortie_datastore::Quantiles;
-use tortie_dns::Counts;
+use tortie_dns::{Counts, Crowding};
 
 /// Measures of the reader of DNS answers.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,8 @@ pub struct DnsMetrics {
     pub hold_time: Quantiles,
     /// Sizes of the learned state.
     pub learned: Counts,
+    /// Namespaces beyond their share while the room for addresses is nearly full.
+    pub crowding: Option<Crowding>,
     /// Packets that are held now.
     pub held: usize,
     /// Members that the kernel refuses now.
@@ -38,6 +40,8 @@ pub struct DnsTally {
     pub shutdowns: u64,
     /// Addresses that made room for others.
     pub evicted: u64,
+    /// Those of them that endpoints beyond their share had, for other endpoints.
+    pub displaced: u64,
     /// Addresses that were not learned, by reason.
     pub refused: BTreeMap<&'static str, u64>,
     /// Packets and messages that taught nothing, by reason.

@@ -4,6 +4,7 @@
 
 mod cache_file;
 mod counts;
+mod crowded;
 mod holding;
 mod inbox;
 mod kernel_sets;
@@ -161,8 +162,8 @@ impl DnsReader {
             metrics: self.metrics.clone(),
             pulse: self.pulse.clone(),
         };
-        let has_owners = matches!(options.sets, DnsSets::Programs(_));
-        let machine = Machine::new(options.hold, boot.trim()).with_owners(has_owners);
+        let machine = Machine::new(options.hold, boot.trim());
+        let machine = if matches!(options.sets, DnsSets::Programs(_)) { machine.with_map() } else { machine };
         let (ends, ended) = channel();
         Builder::new().name("dns".to_owned()).spawn(move || {
             Reader::new(surroundings, machine).run(cache.as_ref());

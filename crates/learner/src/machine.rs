@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tortie_dns::{
-    Action, Change, Counts, Learned, MessageError, MessageLimits, Millis, Outcome, Refusal, Scope, Settings, StreamEnd,
-    read,
+    Action, Change, Counts, Crowding, Learned, MessageError, MessageLimits, Millis, Outcome, Refusal, Scope, Settings,
+    StreamEnd, read,
 };
 use tortie_linux::netlink::{Segment, Transport, TransportPacket};
 use tortie_model::IpSetId;
@@ -66,8 +66,9 @@ pub(super) struct Machine {
     /// Text before the epoch of settings: the time base of the cache.
     time_base: String,
     tally: DnsTally,
-    /// Whether members of different holders of a scope are distinct.
-    has_owners: bool,
+    /// Whether the kernel has one map for the members of all scopes, in which those of different
+    /// holders of a scope are distinct.
+    has_map: bool,
 }
 
 impl Machine {
@@ -88,15 +89,18 @@ impl Machine {
             limits: MessageLimits::default(),
             time_base: time_base.to_owned(),
             tally: DnsTally::default(),
-            has_owners: false,
+            has_map: false,
         };
         machine.set_settings(Settings::default());
         machine
     }
 
-    /// Makes members of different holders of a scope distinct. Call it before the first command.
-    pub(super) fn with_owners(self, has_owners: bool) -> Self {
-        Self { has_owners, ..self }
+    /// Writes members for a map of eBPF programs, which has one entry for each address of a scope. Call it
+    /// before the first command.
+    pub(super) fn with_map(mut self) -> Self {
+        self.has_map = true;
+        self.set_settings(Settings::default());
+        self
     }
 
     /// Takes a packet. It is among [`Machine::take_accepted`] at once, or when the members that it
@@ -206,6 +210,11 @@ impl Machine {
         &self.tally
     }
 
+    /// Returns the namespaces beyond their share, if the room for addresses is nearly full.
+    pub(super) fn crowding(&self) -> Option<Crowding> {
+        self.learned.crowding()
+    }
+
     /// Returns the sizes of the learned state, the number of held packets and that of refused
     /// members. Cost: the number of scopes.
     pub(super) fn sizes(&self) -> (Counts, usize, usize) {
@@ -279,6 +288,7 @@ impl Machine {
 
     fn count(&mut self, outcome: &Outcome) {
         self.tally.evicted += outcome.evicted as u64;
+        self.tally.displaced += outcome.displaced as u64;
         for refusal in Refusal::ALL {
             match outcome.refused(refusal) {
                 0 => {}

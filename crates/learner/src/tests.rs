@@ -266,6 +266,7 @@ fn commands() -> Vec<LearnerCommand> {
         LearnerCommand::SetScope {
             scope: Scope::Interface("cali1".parse().unwrap()),
             owner: 1,
+            namespace: "shop".into(),
             shard: Shard(0),
             sets: vec![set],
         },
@@ -389,8 +390,8 @@ fn stray() -> KernelMember {
 }
 
 fn set_owner(owner: u64) -> LearnerCommand {
-    let LearnerCommand::SetScope { scope, shard, sets, .. } = commands().remove(1) else { panic!() };
-    LearnerCommand::SetScope { scope, owner, shard, sets }
+    let LearnerCommand::SetScope { scope, namespace, shard, sets, .. } = commands().remove(1) else { panic!() };
+    LearnerCommand::SetScope { scope, owner, namespace, shard, sets }
 }
 
 fn wait_until(mut is_so: impl FnMut() -> bool) {
@@ -581,9 +582,9 @@ kernel_test! {
             world.node.run(|| reader.apply(vec![command])).unwrap().unwrap();
         }
         assert_eq!(world.members(addresses), known);
-        let [_, LearnerCommand::SetScope { scope, shard, sets, .. }] = &commands()[..] else { panic!() };
-        let (shard, sets) = (*shard, sets.clone());
-        reader.apply(vec![LearnerCommand::SetScope { scope: *scope, owner: 2, shard, sets }]).unwrap();
+        let [_, LearnerCommand::SetScope { scope, namespace, shard, sets, .. }] = &commands()[..] else { panic!() };
+        let (namespace, shard, sets) = (namespace.clone(), *shard, sets.clone());
+        reader.apply(vec![LearnerCommand::SetScope { scope: *scope, owner: 2, namespace, shard, sets }]).unwrap();
         assert_eq!(world.members(addresses), [""; 0], "nothing of the former owner is open");
         let removals = [LearnerCommand::RemoveScope(*scope), LearnerCommand::RemoveDomains(IpSetId::new(SET))];
         reader.apply(removals.into()).unwrap();

@@ -15,6 +15,7 @@ use tortie_telemetry::health::Pulse;
 
 use super::cache_file::{CacheFile, CacheFileError};
 use super::counts::{DnsMetrics, SharedDnsMetrics};
+use super::crowded::Crowded;
 use super::inbox::{Inbox, Message};
 use super::kernel_sets::SetsError;
 use super::machine::{Machine, Reply, SetPart};
@@ -84,6 +85,7 @@ pub(super) struct Reader {
     is_unlistable: bool,
     compare_at: Instant,
     saves: Saves,
+    crowded: Crowded,
     is_restored: bool,
     is_ending: bool,
 }
@@ -108,6 +110,7 @@ impl Reader {
             is_unlistable: false,
             compare_at: now,
             saves,
+            crowded: Crowded::default(),
             is_restored: false,
             is_ending: false,
         }
@@ -358,7 +361,9 @@ impl Reader {
             metrics.tally = self.machine.tally().clone();
         }
         let (learned, held, refused_members) = self.machine.sizes();
-        *metrics = DnsMetrics { learned, held, refused_members, ..std::mem::take(metrics) };
+        let crowding = self.machine.crowding();
+        self.crowded.log(crowding.as_ref(), at);
+        *metrics = DnsMetrics { learned, crowding, held, refused_members, ..std::mem::take(metrics) };
     }
 
     fn wait(&self, longest: Duration) {

@@ -47,7 +47,7 @@ impl DomainLearner for FakeLearner {
                 LearnerCommand::SetCluster(cluster) => self.cluster = Some(cluster),
                 LearnerCommand::SetDomains { set, patterns } => drop(self.sets.insert(set, patterns)),
                 LearnerCommand::RemoveDomains(set) => drop(self.sets.remove(&set)),
-                LearnerCommand::SetScope { scope, owner, shard, sets } => {
+                LearnerCommand::SetScope { scope, owner, shard, sets, .. } => {
                     self.scopes.insert(scope, (owner, shard, sets));
                 }
                 LearnerCommand::RemoveScope(scope) => drop(self.scopes.remove(&scope)),

@@ -19,6 +19,7 @@ pub(crate) type Statement = (DomainName, IpAddr, u32, bool);
 #[derive(Clone)]
 struct Learner {
     owner: u64,
+    group: String,
     sets: Vec<IpSetId>,
     /// The least recently answered first.
     names: Vec<Name>,
@@ -88,14 +89,31 @@ impl Naive {
     }
 
     pub(crate) fn set_scope(&mut self, scope: Scope, owner: u64, sets: Vec<IpSetId>) {
-        let empty = || Learner { owner, sets: vec![], names: vec![], kept: BTreeSet::new(), kept_until: Millis(0) };
+        let empty = || Learner {
+            owner,
+            group: String::new(),
+            sets: vec![],
+            names: vec![],
+            kept: BTreeSet::new(),
+            kept_until: Millis(0),
+        };
         let learner = self.scopes.entry(scope).or_insert_with(empty);
         if learner.owner != owner {
-            *learner = empty();
+            *learner = Learner { group: learner.group.clone(), ..empty() };
         }
         learner.kept.retain(|(set, _)| sets.contains(set));
         learner.sets = sets;
         self.trim();
+    }
+
+    pub(crate) fn set_group(&mut self, scope: Scope, group: &str) {
+        if let Some(learner) = self.scopes.get_mut(&scope) {
+            learner.group = group.to_owned();
+        }
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Scope, &str)> {
+        self.scopes.iter().map(|(scope, learner)| (*scope, learner.group.as_str()))
     }
 
     pub(crate) fn remove_scope(&mut self, scope: Scope) {
@@ -149,13 +167,14 @@ impl Naive {
                 (name.clone(), (*address, expires, *is_inside))
             })
             .collect();
-        self.learn(scope, pairs)
+        self.learn(scope, statements.len(), pairs)
     }
 
-    fn learn(&mut self, scope: Scope, pairs: Vec<(DomainName, Address)>) -> Effect {
+    fn learn(&mut self, scope: Scope, stated: usize, pairs: Vec<(DomainName, Address)>) -> Effect {
         let mut learner = self.scopes.remove(&scope).unwrap();
-        let elsewhere: usize = self.scopes.values().map(addresses).sum();
         let [mut added, mut renewed, mut matched, mut evicted, mut refused] = [0; 5];
+        evicted += self.claim_share(&learner, stated);
+        let elsewhere: usize = self.scopes.values().map(addresses).sum();
         let (mut answered, mut fresh, mut new) = (Vec::new(), BTreeSet::new(), Vec::new());
         for (name, (address, expires, is_inside)) in pairs {
             if self.is_refused(is_inside, address) {
@@ -195,6 +214,54 @@ impl Naive {
         }
         self.scopes.insert(scope, learner);
         [added, renewed, matched, evicted, refused]
+    }
+
+    /// Evicts addresses of other groups and scopes beyond their shares, so that the scope `own` can have
+    /// more within its share. Returns their number.
+    fn claim_share(&mut self, own: &Learner, pairs: usize) -> usize {
+        let limit = self.settings.limits.addresses;
+        let group_of = |scopes: &BTreeMap<Scope, Learner>, name: &str| -> Vec<(usize, Scope)> {
+            let of_group = scopes.iter().filter(|(_, learner)| learner.group == name);
+            of_group.map(|(scope, learner)| (addresses(learner), *scope)).collect()
+        };
+        let size = |group: &[(usize, Scope)]| group.iter().map(|(number, _)| number).sum::<usize>();
+        let others: BTreeSet<String> = self.scopes.values().map(|learner| learner.group.clone()).collect();
+        let others: Vec<String> = others.into_iter().filter(|name| *name != own.group).collect();
+        let share = limit / (others.len() + 1);
+        let mates = group_of(&self.scopes, &own.group);
+        let total = |naive: &Self| addresses(own) + naive.scopes.values().map(addresses).sum::<usize>();
+        let mut evicted = 0;
+        let wanted = share.saturating_sub(size(&mates) + addresses(own)).min(pairs);
+        while wanted > 0 && total(self) + wanted > limit {
+            let sizes = others.iter().map(|name| (size(&group_of(&self.scopes, name)), name));
+            let Some((largest, name)) = sizes.max().filter(|(largest, _)| *largest > share) else { break };
+            let scopes = group_of(&self.scopes, name);
+            let (most, scope) = *scopes.iter().max().unwrap();
+            let number = (total(self) + wanted - limit).min(largest - share).min(most - share / scopes.len());
+            self.give_way(scope, number);
+            evicted += number;
+        }
+        let within = share / (mates.len() + 1);
+        let wanted = within.saturating_sub(addresses(own)).min(pairs);
+        while wanted > 0 && total(self) + wanted > limit {
+            let mates = group_of(&self.scopes, &own.group);
+            let Some((most, scope)) = mates.into_iter().max().filter(|(most, _)| *most > within) else { break };
+            let number = (total(self) + wanted - limit).min(most - within);
+            self.give_way(scope, number);
+            evicted += number;
+        }
+        evicted
+    }
+
+    fn give_way(&mut self, scope: Scope, number: usize) {
+        let mut learner = self.scopes.remove(&scope).unwrap();
+        for _ in 0..number {
+            let is_unmatched = |(name, _): &Name| self.matching(&learner, name).is_empty();
+            let at = learner.names.iter().position(is_unmatched).unwrap_or(0);
+            learner.names[at].1.remove(0);
+            learner.names.retain(|(_, addresses)| !addresses.is_empty());
+        }
+        self.scopes.insert(scope, learner);
     }
 
     /// Makes room for an address of a name, which has an entry afterwards.
@@ -271,6 +338,7 @@ impl Naive {
         let longest = 1_000 * (self.settings.max_ttl.as_secs() + self.settings.extra_ttl.as_secs());
         for (scope, learner) in &before {
             self.set_scope(*scope, learner.owner + u64::from(replaced), learner.sets.clone());
+            self.set_group(*scope, &learner.group);
         }
         // By scope: the addresses that the cache names, and the time for which others are kept.
         let mut evidence: BTreeMap<Scope, (BTreeSet<IpAddr>, u64)> = BTreeMap::new();
@@ -289,7 +357,7 @@ impl Naive {
                 let pairs = left.map(|(address, left, is_inside)| {
                     (name.clone(), (address, Millis(now.0 + left.min(longest)), is_inside))
                 });
-                self.learn(scope, pairs.collect());
+                self.learn(scope, 0, pairs.collect());
             }
         }
         let learned = self.members();

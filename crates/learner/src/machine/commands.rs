@@ -2,6 +2,7 @@
 
 use tortie_dataplane::{LearnerCommand, Shard};
 use tortie_dns::{Scope, Settings};
+use tortie_linux::bpf::LEARNED_ENTRIES;
 use tortie_model::IpSetId;
 
 use super::Machine;
@@ -34,8 +35,9 @@ impl Machine {
                     self.learned.remove_domains(&set);
                     self.writes.forget_refused(&set);
                 }
-                LearnerCommand::SetScope { scope, owner, shard, sets } => {
+                LearnerCommand::SetScope { scope, owner, namespace, shard, sets } => {
                     has_new_owner |= self.set_scope(scope, owner, shard, sets);
+                    self.learned.set_group(scope, &namespace);
                 }
                 LearnerCommand::RemoveScope(scope) => {
                     self.streams.remove_scope(scope);
@@ -54,13 +56,17 @@ impl Machine {
 
     pub(super) fn set_settings(&mut self, mut settings: Settings) {
         settings.epoch = format!("{} {}", self.time_base, settings.epoch);
+        if self.has_map {
+            // Each scope has its share, since the map would refuse members of any.
+            settings.limits.addresses = settings.limits.addresses.min(LEARNED_ENTRIES as usize);
+        }
         self.learned.set_settings(settings);
     }
 
     /// Reports whether the scope has a new owner.
     fn set_scope(&mut self, scope: Scope, owner: u64, shard: Shard, sets: Vec<IpSetId>) -> bool {
         let before = self.scopes.get(scope).cloned();
-        let wanted = Place { part: part_of(scope, shard), owner: if self.has_owners { owner } else { 0 } };
+        let wanted = Place { part: part_of(scope, shard), owner: if self.has_map { owner } else { 0 } };
         let is_new_owner = before.as_ref().is_none_or(|before| before.owner != owner);
         if is_new_owner {
             self.streams.remove_scope(scope);

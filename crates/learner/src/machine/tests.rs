@@ -80,7 +80,7 @@ fn set_domains(number: u8, texts: &[&str]) -> LearnerCommand {
 
 fn set_scope(number: u8, owner: u64, shard: u16, sets: &[u8]) -> LearnerCommand {
     let sets = sets.iter().map(|number| set(*number)).collect();
-    LearnerCommand::SetScope { scope: scope(number), owner, shard: Shard(shard), sets }
+    LearnerCommand::SetScope { scope: scope(number), owner, namespace: "shop".into(), shard: Shard(shard), sets }
 }
 
 fn reply(id: u32, number: u8, packet: &[u8]) -> Reply<'_> {
@@ -318,7 +318,7 @@ fn members_move_with_the_shard_of_their_scope() {
 
 #[test]
 fn members_of_another_holder_are_distinct_where_the_kernel_distinguishes_them() {
-    let mut machine = Machine::new(HOLD, "boot").with_owners(true);
+    let mut machine = Machine::new(HOLD, "boot").with_map();
     machine.apply(vec![set_domains(1, &["a.io"]), set_scope(1, 1, 0, &[1])]);
     let packet = udp(&answer("a.io", &[address(1)]));
     let changes = |machine: &mut Machine| -> Vec<(u64, bool)> {

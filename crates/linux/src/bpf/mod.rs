@@ -25,4 +25,5 @@ pub use log::{Decided, DecidedPacket, LogSource, PacketLog};
 pub use policy::{CountsError, DecisionCount, PolicyPrograms, PolicyState, PolicyStats, ProgramPolicy};
 pub use shared::{LearnedAddresses, SharedPrograms};
 pub use superseded::Superseded;
+pub use tortie_ebpf::layout::LEARNED_ENTRIES;
 pub use tortie_ebpf::{LearnedMember, Learner};

@@ -29,6 +29,10 @@ pub(super) fn expose(dns: &DnsMetrics, e: &mut Exposition) {
     e.level("tortie_dns_refused_members", help, dns.refused_members as u64);
     let help = "Number of learned addresses that made room for others.";
     e.count("tortie_dns_evicted_total", help, dns.tally.evicted);
+    let help = "Number of these that endpoints beyond their share had.";
+    e.count("tortie_dns_displaced_total", help, dns.tally.displaced);
+    let help = "Number of namespaces beyond their share while the room for addresses is nearly full.";
+    e.level("tortie_dns_namespaces_over_share", help, dns.crowding.as_ref().map_or(0, |it| it.groups.len()) as u64);
     let help = "Number of addresses in DNS answers that were not learned.";
     by_reason("tortie_dns_refused_total", help, &dns.tally.refused, e);
     let help = "Number of packets and messages that taught nothing.";

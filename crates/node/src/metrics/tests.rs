@@ -136,6 +136,7 @@ fn dns_answers_are_counted_by_reason_once_a_domain_set_is_in_use() {
     (dns.tally.packets_in, dns.tally.responses, dns.tally.invalid, dns.tally.evicted) = (10, 8, 1, 2);
     (dns.tally.released_programmed, dns.tally.released_timeout, dns.tally.shutdowns) = (5, 6, 7);
     (dns.learned.names, dns.learned.addresses) = (11, 12);
+    dns.tally.displaced = 1;
     dns.tally.refused.insert("loopback", 13);
     dns.tally.unlearned.insert("failed", 14);
     *metrics.dns.lock() = Some(dns);
@@ -153,6 +154,8 @@ fn dns_answers_are_counted_by_reason_once_a_domain_set_is_in_use() {
         "tortie_dns_addresses 12",
         "tortie_dns_refused_members 4",
         "tortie_dns_evicted_total 2",
+        "tortie_dns_displaced_total 1",
+        "tortie_dns_namespaces_over_share 0",
         "tortie_dns_refused_total{reason=\"loopback\"} 13",
         "tortie_dns_unlearned_total{reason=\"failed\"} 14",
     ] {

@@ -1,6 +1,7 @@
 //! The endpoints that learn, with their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tortie_dns::Scope;
 use tortie_iptables::InterfaceName;
@@ -15,6 +16,8 @@ use crate::links::Link;
 pub(super) struct WantedScope {
     /// `None` without an endpoint.
     owner: Option<u64>,
+    /// Empty for the host.
+    namespace: Arc<str>,
     sets: BTreeSet<IpSetId>,
 }
 
@@ -38,11 +41,12 @@ impl WantedScope {
         link: Option<Link>,
         sets: BTreeSet<IpSetId>,
     ) -> Self {
-        Self { owner: Some(learner_number(id, endpoint, link.map(|link| link.index))), sets }
+        let namespace = id.workload.split_once('/').map_or(&*id.workload, |(namespace, _)| namespace).into();
+        Self { owner: Some(learner_number(id, endpoint, link.map(|link| link.index))), namespace, sets }
     }
 
     pub(super) fn of_host(sets: BTreeSet<IpSetId>) -> Self {
-        Self { owner: Some(0), sets }
+        Self { owner: Some(0), sets, ..Self::default() }
     }
 }
 
@@ -50,6 +54,7 @@ impl WantedScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LearningScope {
     pub(super) owner: u64,
+    pub(super) namespace: Arc<str>,
     pub(super) shard: Shard,
     pub(super) sets: BTreeSet<IpSetId>,
 }
@@ -71,7 +76,7 @@ impl Scopes {
     }
 
     pub(super) fn set(&mut self, scope: Scope, wanted: WantedScope) {
-        let WantedScope { owner, sets } = wanted;
+        let WantedScope { owner, namespace, sets } = wanted;
         let Some(owner) = owner.filter(|_| !sets.is_empty()) else {
             if let Some(before) = self.learning.remove(&scope) {
                 self.numbers.retain(|_, interface| Scope::Interface(*interface) != scope);
@@ -88,7 +93,7 @@ impl Scopes {
             (None, Scope::Interface(interface)) => self.number(interface),
             (None, Scope::Host) => Shard::default(),
         };
-        self.learning.insert(scope, LearningScope { owner, shard, sets });
+        self.learning.insert(scope, LearningScope { owner, namespace, shard, sets });
     }
 
     fn number(&mut self, interface: InterfaceName) -> Shard {

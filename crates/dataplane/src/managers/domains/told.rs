@@ -170,9 +170,9 @@ impl Told {
             LearnerCommand::RemoveDomains(set) => {
                 self.sets.remove(&set);
             }
-            LearnerCommand::SetScope { scope, owner, shard, sets } => {
+            LearnerCommand::SetScope { scope, owner, namespace, shard, sets } => {
                 let sets = sets.into_iter().collect();
-                self.scopes.insert(scope, LearningScope { owner, shard, sets });
+                self.scopes.insert(scope, LearningScope { owner, namespace, shard, sets });
             }
             LearnerCommand::RemoveScope(scope) => {
                 self.scopes.remove(&scope);
@@ -182,6 +182,7 @@ impl Told {
 }
 
 fn set_scope(scope: Scope, learning: &LearningScope) -> LearnerCommand {
-    let LearningScope { owner, shard, sets } = learning;
-    LearnerCommand::SetScope { scope, owner: *owner, shard: *shard, sets: sets.iter().cloned().collect() }
+    let LearningScope { owner, namespace, shard, sets } = learning;
+    let (namespace, sets) = (Arc::clone(namespace), sets.iter().cloned().collect());
+    LearnerCommand::SetScope { scope, owner: *owner, namespace, shard: *shard, sets }
 }
