@@ -47,7 +47,8 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     if !is_all && !args.is_empty() {
         return run(cargo(&["test"]).args(OF_TESTS).args(args));
     }
-    run_tests()?;
+    let change = if is_all { "all".to_owned() } else { samples::change()?.to_string() };
+    run_tests(&change)?;
     if std::env::var("TORTIE_SKIP_KERNEL_TESTS").is_ok_and(|skip| skip == "1") {
         println!("conformance cases and faults skipped: TORTIE_SKIP_KERNEL_TESTS=1");
         return Ok(());
@@ -57,15 +58,16 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
 }
 
 /// Runs the tests of all programs in parallel if nextest is installed, which takes half the time;
-/// otherwise one program after the other. Nextest does not run tests in documentation.
-fn run_tests() -> Result<(), String> {
+/// otherwise one program after the other. Nextest does not run tests in documentation. `change`
+/// chooses the parts of the conformance cases: see `of_change` in crates/lab/src/cases.rs.
+fn run_tests(change: &str) -> Result<(), String> {
     // Tests of programs mostly wait for these.
     let threads = 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let with_threads = |test: &mut Command, variable| {
         if std::env::var_os(variable).is_none() {
             test.env(variable, threads.to_string());
         }
-        run(test)
+        run(test.env("TORTIE_CHANGE", change))
     };
     if !is_installed("cargo-nextest") {
         println!("cargo-nextest is not installed: the tests take twice the time");

@@ -11,6 +11,7 @@ mod compact;
 
 use std::{
     collections::BTreeSet,
+    ffi::OsStr,
     fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -116,6 +117,26 @@ pub fn bundled_admin() -> PathBuf {
 pub fn bundled() -> [PathBuf; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/oracle");
     ["k8s_cases.jsonl.gz", "k8s_e2e_cases.jsonl.gz"].map(|name| folder.join(name))
+}
+
+/// Returns one of `parts` equal parts of the cases, chosen by the number of the change in
+/// `TORTIE_CHANGE`, which `cargo xtask test` sets; the first part without it, and all cases with
+/// `TORTIE_CHANGE=all`.
+///
+/// # Panics
+/// If the variable is neither a number nor `all`.
+#[must_use]
+pub fn of_change(cases: Vec<Case>, parts: usize) -> Vec<Case> {
+    part(cases, parts, std::env::var_os("TORTIE_CHANGE").as_deref())
+}
+
+fn part(cases: Vec<Case>, parts: usize, change: Option<&OsStr>) -> Vec<Case> {
+    let change = match change.map(OsStr::to_string_lossy).as_deref() {
+        Some("all") => return cases,
+        Some(number) => number.parse::<usize>().unwrap_or_else(|error| panic!("TORTIE_CHANGE={number}: {error}")),
+        None => 0,
+    };
+    cases.into_iter().skip(change % parts).step_by(parts).collect()
 }
 
 /// Reads a file of cases, one per line; gzip if the name ends in `.gz`.

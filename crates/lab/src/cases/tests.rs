@@ -1,8 +1,9 @@
+use std::ffi::OsStr;
 use std::io::Write;
 
 use serde_json::json;
 
-use super::{Addressing, CaseError, bundled, bundled_admin, read};
+use super::{Addressing, Case, CaseError, bundled, bundled_admin, part, read};
 use crate::pods::Family;
 
 #[test]
@@ -48,4 +49,18 @@ fn a_case_that_contradicts_itself_is_named_with_its_line() {
     writeln!(file, "{}\n\n{}", case(json!({})), case(json!({"TCP/80": ["."]}))).unwrap();
     let error = read(file.path()).unwrap_err();
     assert!(matches!(&error, CaseError::Content { line: 3, .. }), "{error}");
+}
+
+#[test]
+fn parts_of_consecutive_changes_cover_all_cases() {
+    let cases = read(&bundled()[1]).unwrap();
+    let names = |cases: &[Case]| cases.iter().map(|case| case.name.clone()).collect::<Vec<_>>();
+    let part_of = |change: &str| part(cases.clone(), 4, Some(OsStr::new(change)));
+    let mut covered: Vec<String> = ["1262", "1263", "1264", "1265"].iter().flat_map(|n| names(&part_of(n))).collect();
+    let mut all = names(&cases);
+    covered.sort();
+    all.sort();
+    assert_eq!(covered, all);
+    assert_eq!(names(&part_of("all")), names(&cases));
+    assert_eq!(names(&part(cases.clone(), 4, None)), names(&part_of("0")));
 }
