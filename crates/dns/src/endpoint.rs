@@ -253,8 +253,8 @@ impl Endpoint {
         }
     }
 
-    /// Removes the addresses that were answered least recently, those without a set first, in favour
-    /// of another scope.
+    /// Removes the addresses that were answered least recently, those without a set first, in
+    /// favour of another scope.
     pub(crate) fn give_way(&mut self, context: &mut Context<'_>, addresses: usize) {
         self.names.begin_answer();
         for _ in 0..addresses {

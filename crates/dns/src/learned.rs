@@ -202,9 +202,9 @@ impl Learned {
         removed.into_iter().for_each(|set| self.sets.end_use(set, place));
     }
 
-    /// Puts a scope, which may be unknown, into a group, such as a namespace: each group of scopes can
-    /// have an equal share of all addresses. A new scope is in the group without a name, until this
-    /// call.
+    /// Puts a scope, which may be unknown, into a group, such as a namespace: each group of
+    /// scopes can have an equal share of all addresses. A new scope is in the group without a
+    /// name, until this call.
     pub fn set_group(&mut self, scope: Scope, group: &Arc<str>) {
         if let Some(place) = self.places.get(&scope) {
             self.endpoints.at_mut(*place).group = Arc::clone(group);
@@ -228,15 +228,15 @@ impl Learned {
     /// does not learn.
     ///
     /// Where a limit is reached, the least recently answered address goes: of the name, if the
-    /// limit is that of a name, otherwise of the least recently answered name of the scope, but one
-    /// that no set matches before all others. Addresses of the same answer never go; the new
-    /// address is then refused ([`Refusal::NoRoom`]). At the limit of members, addresses of names in
-    /// sets go in the same order. Addresses of other scopes go only at the limit of all addresses
-    /// ([`Limits::addresses`](crate::Limits::addresses)): of groups with more than an equal share of
-    /// it if the group of this scope has less, otherwise of scopes of the same group with more than
-    /// an equal share of the group's one if this scope has less. An answer evicts at most one
-    /// address for each of its pairs and 1,000 more of its scope, and as many of the others; further
-    /// new addresses are refused.
+    /// limit is that of a name, otherwise of the least recently answered name of the scope, but
+    /// one that no set matches before all others. Addresses of the same answer never go; the new
+    /// address is then refused ([`Refusal::NoRoom`]). At the limit of members, addresses of names
+    /// in sets go in the same order. Addresses of other scopes go only at the limit of all
+    /// addresses ([`Limits::addresses`](crate::Limits::addresses)): of groups with more than an
+    /// equal share of it if the group of this scope has less, otherwise of scopes of the same
+    /// group with more than an equal share of the group's one if this scope has less. An answer
+    /// evicts at most one address for each of its pairs and 1,000 more of its scope, and as many
+    /// of the others; further new addresses are refused.
     ///
     /// Cost: the number of pairs in the answer and of evicted ones (together at most three times
     /// the pairs and 2,000) times log k, for each new name a lookup of its sets, and the number of

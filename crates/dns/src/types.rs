@@ -107,9 +107,9 @@ pub struct Limits {
     /// Members of one scope, where an address counts once for each name that has it and each set of
     /// the scope that matches this name; 40,000 by default. Kept members of a restart come on top.
     pub members_per_scope: usize,
-    /// Addresses of all scopes; 2²⁰ by default. Each group can have an equal share of these, and each
-    /// scope an equal share of its group's one, however many others have: at this limit, groups and
-    /// scopes with more give way to those with less.
+    /// Addresses of all scopes; 2²⁰ by default. Each group can have an equal share of these, and
+    /// each scope an equal share of its group's one, however many others have: at this limit,
+    /// groups and scopes with more give way to those with less.
     pub addresses: usize,
 }
 

@@ -540,7 +540,7 @@ fn a_scope_below_its_share_learns_however_many_addresses_others_have() {
     for n in 0..9 {
         learned.answer(Millis(n), scope(1), &answer(&format!("n{n}.io"), (0..4).map(v4), 600)).unwrap();
     }
-    assert_eq!(have(&learned), [30, 0, 0], "nobody else needs room");
+    assert_eq!(have(&learned), [30, 0, 0], "no other scope needs room");
     let outcome = learned.answer(Millis(10), scope(2), &answer("a.io", (0..8).map(v4), 600)).unwrap();
     assert_eq!((outcome.added, outcome.evicted, outcome.refused(Refusal::NoRoom)), (8, 8, 0));
     assert_eq!(have(&learned), [22, 8, 0]);

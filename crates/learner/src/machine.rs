@@ -95,8 +95,8 @@ impl Machine {
         machine
     }
 
-    /// Writes members for a map of eBPF programs, which has one entry for each address of a scope. Call it
-    /// before the first command.
+    /// Writes members for the map of an eBPF program, which has one entry for each address of a
+    /// scope. Call it before the first command.
     pub(super) fn with_map(mut self) -> Self {
         self.has_map = true;
         self.set_settings(Settings::default());

@@ -11,8 +11,8 @@ use tortie_model::{InterfaceName, IpSetId};
 /// Time between two attempts to write refused members.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Refused changes that are tried again at once. Further ones wait for their turn, since the changes
-/// of other endpoints wait meanwhile.
+/// Refused changes that are tried again at once. Further ones wait for their turn, since the
+/// changes of other endpoints wait meanwhile.
 const RETRIED: usize = 256;
 
 /// Member of a set in the kernel.
@@ -181,7 +181,8 @@ impl Writes {
         Some(batch)
     }
 
-    /// Takes the refused changes whose turn it is: removals, which close addresses, before additions.
+    /// Takes the refused changes whose turn it is: removals, which close addresses, before
+    /// additions.
     fn take_due(&mut self) -> Vec<(KernelMember, bool)> {
         let removals = self.refused.iter().filter(|(_, is_present)| !**is_present);
         let additions = self.refused.iter().filter(|(_, is_present)| **is_present);

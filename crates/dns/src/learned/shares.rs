@@ -64,8 +64,8 @@ impl Learned {
         groups
     }
 
-    /// Makes room for an answer with a number of pairs within the shares of the scope at `place`, by
-    /// evicting addresses of other scopes beyond their shares. Returns the number of these.
+    /// Makes room for an answer with a number of pairs within the shares of the scope at `place`,
+    /// by evicting addresses of other scopes beyond their shares. Returns the number of these.
     pub(super) fn claim_share(&mut self, place: Slot, pairs: usize) -> usize {
         let (all, limit) = (self.shared.expiries.len(), self.settings.limits.addresses);
         if all + pairs <= limit {

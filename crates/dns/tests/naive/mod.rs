@@ -216,8 +216,8 @@ impl Naive {
         [added, renewed, matched, evicted, refused]
     }
 
-    /// Evicts addresses of other groups and scopes beyond their shares, so that the scope `own` can have
-    /// more within its share. Returns their number.
+    /// Evicts addresses of other groups and scopes beyond their shares, so that the scope `own`
+    /// can have more within its share. Returns their number.
     fn claim_share(&mut self, own: &Learner, pairs: usize) -> usize {
         let limit = self.settings.limits.addresses;
         let group_of = |scopes: &BTreeMap<Scope, Learner>, name: &str| -> Vec<(usize, Scope)> {
