@@ -22,7 +22,8 @@ use tortie_model::IpSetId;
 use super::counts::DnsTally;
 use super::holding::{Held, Holding};
 use super::streams::{ConnectionKey, Read, Streams};
-use super::writes::{Batch, Refused, Writes, Written};
+use super::writes::{Batch, KernelMember, Refused, Writes, Written};
+pub(super) use commands::Objects;
 pub(super) use kernel_view::SetPart;
 use scopes::{Scopes, placed};
 
@@ -158,7 +159,14 @@ impl Machine {
 
     /// Reports whether the kernel has members that it refuses to remove.
     pub(super) fn has_refused_removals(&self) -> bool {
-        self.writes.has_refused_removals()
+        !self.writes.unremoved().is_empty()
+    }
+
+    /// Reports whether some of these belong to objects of commands.
+    pub(super) fn keeps_members_of(&self, objects: &Objects) -> bool {
+        let scope = |member: &KernelMember| member.interface.map_or(Scope::Host, Scope::Interface);
+        let of = |member: &KernelMember| objects.scopes.contains(&scope(member)) || objects.sets.contains(&member.set);
+        self.writes.unremoved().iter().any(of)
     }
 
     /// Does everything that is due: addresses expire, and overdue replies are let go.

@@ -18,7 +18,7 @@ use super::counts::{DnsMetrics, SharedDnsMetrics};
 use super::crowded::Crowded;
 use super::inbox::{Inbox, Message};
 use super::kernel_sets::SetsError;
-use super::machine::{Machine, Reply, SetPart};
+use super::machine::{Machine, Objects, Reply, SetPart};
 use super::question::Lookup;
 use super::saves::Saves;
 use super::writer::Job;
@@ -76,9 +76,9 @@ pub(super) struct Reader {
     is_logged: bool,
     names: InterfaceNames,
     /// Commands that wait for a batch.
-    waiting: Vec<(u64, Answer)>,
+    waiting: Vec<(u64, Objects, Answer)>,
     /// Commands that wait until sets are listed.
-    unlisted: Vec<Answer>,
+    unlisted: Vec<(Objects, Answer)>,
     /// Begin of the listing that is going on.
     listing_since: Option<Instant>,
     /// Whether the fault of listings is logged.
@@ -145,9 +145,9 @@ impl Reader {
                         self.saves.request();
                     }
                     if self.machine.unlisted().is_empty() {
-                        self.waiting.push((applied.needs, answer));
+                        self.waiting.push((applied.needs, applied.objects, answer));
                     } else {
-                        self.unlisted.push(answer);
+                        self.unlisted.push((applied.objects, answer));
                         self.list_new();
                     }
                 }
@@ -202,7 +202,7 @@ impl Reader {
                     tracing::error!(error = %with_causes(&error), "members of domain sets cannot be listed; trying again");
                 }
                 let error = LearnerError::from(KernelError::Failed(Cause::new(error)));
-                for answer in self.unlisted.drain(..) {
+                for (_, answer) in self.unlisted.drain(..) {
                     // A dataplane that has ended waits for no answer.
                     let _ = answer.try_send(Err(error.clone()));
                 }
@@ -215,7 +215,7 @@ impl Reader {
         }
         if self.listing_since.is_none() {
             let needs = self.machine.collected();
-            self.waiting.extend(self.unlisted.drain(..).map(|answer| (needs, answer)));
+            self.waiting.extend(self.unlisted.drain(..).map(|(objects, answer)| (needs, objects, answer)));
         }
     }
 
@@ -298,14 +298,7 @@ impl Reader {
     }
 
     fn written(&mut self, written: &Written) {
-        let refused = self.machine.written(now(), written);
-        if refused.removals > 0 {
-            let error = || KernelError::Failed("members of domain sets cannot be removed".into());
-            for (_, answer) in self.waiting.drain(..) {
-                // A dataplane that has ended waits for no answer.
-                let _ = answer.try_send(Err(error().into()));
-            }
-        }
+        self.machine.written(now(), written);
     }
 
     /// Lets packets go and writes members, as far as is due.
@@ -323,10 +316,17 @@ impl Reader {
             // As above.
             let _ = states.send(state);
         }
-        self.waiting.retain(|(needs, answer)| {
+        self.waiting.retain(|(needs, objects, answer)| {
             let is_done = *needs <= done;
             if is_done {
-                let _ = answer.try_send(Ok(()));
+                // Repeated commands change nothing, but former members may still be there.
+                let result = if self.machine.keeps_members_of(objects) {
+                    Err(KernelError::Failed("members of domain sets cannot be removed".into()).into())
+                } else {
+                    Ok(())
+                };
+                // A dataplane that has ended waits for no answer.
+                let _ = answer.try_send(result);
             }
             !is_done
         });

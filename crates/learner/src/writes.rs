@@ -1,7 +1,8 @@
 //! Changes of members on their way to the kernel, in numbered batches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use tortie_dataplane::DomainSetPart;
@@ -84,6 +85,8 @@ pub(super) struct Writes {
     retry_at: Option<Millis>,
     /// The last refused addition that was tried again.
     retried: Option<KernelMember>,
+    /// Members that the kernel has refused to remove, and has neither removed nor taken since.
+    unremoved: BTreeSet<KernelMember>,
 }
 
 impl Default for Writes {
@@ -98,6 +101,7 @@ impl Default for Writes {
             rests_until: None,
             retry_at: None,
             retried: None,
+            unremoved: BTreeSet::new(),
         }
     }
 }
@@ -137,9 +141,10 @@ impl Writes {
         Some(self.collected)
     }
 
-    /// Reports whether the kernel has members that it refuses to remove.
-    pub(super) fn has_refused_removals(&self) -> bool {
-        self.refused.values().any(|is_present| !is_present)
+    /// Returns the members that the kernel has and refuses to remove, also while their removal is
+    /// tried again.
+    pub(super) fn unremoved(&self) -> &BTreeSet<KernelMember> {
+        &self.unremoved
     }
 
     /// Returns the number of the batch that the next change goes into.
@@ -184,13 +189,17 @@ impl Writes {
     /// Takes the refused changes whose turn it is: removals, which close addresses, before
     /// additions.
     fn take_due(&mut self) -> Vec<(KernelMember, bool)> {
-        let removals = self.refused.iter().filter(|(_, is_present)| !**is_present);
-        let additions = self.refused.iter().filter(|(_, is_present)| **is_present);
-        let (later, earlier): (Vec<_>, Vec<_>) =
-            additions.partition(|(member, _)| self.retried.as_ref().is_none_or(|last| *member > last));
-        let due = removals.chain(later).chain(earlier).take(RETRIED);
+        let removals = self.unremoved.iter().filter_map(|member| self.refused.get_key_value(member));
+        let (later, earlier) = match &self.retried {
+            Some(last) => (self.refused.range((Excluded(last), Unbounded)), Some(self.refused.range(..=last))),
+            None => (self.refused.range::<KernelMember, _>(..), None),
+        };
+        let additions = later.chain(earlier.into_iter().flatten()).filter(|(_, is_present)| **is_present);
+        let due = removals.filter(|(_, is_present)| !**is_present).chain(additions).take(RETRIED);
         let due: Vec<(KernelMember, bool)> = due.map(|(member, is_present)| (member.clone(), *is_present)).collect();
-        self.refused.retain(|member, _| !due.iter().any(|(of, _)| of == member));
+        for (member, _) in &due {
+            self.refused.remove(member);
+        }
         self.retried = due.iter().rfind(|(_, is_present)| *is_present).map(|(member, _)| member.clone());
         due
     }
@@ -214,9 +223,17 @@ impl Writes {
                 return Refused::default();
             }
         };
+        if !self.unremoved.is_empty() {
+            batch.changes.iter().for_each(|(member, _)| _ = self.unremoved.remove(member));
+        }
         let mut count = Refused::default();
         for (member, is_present) in refused.iter().filter_map(|at| batch.changes.get(*at)) {
-            *(if *is_present { &mut count.additions } else { &mut count.removals }) += 1;
+            if *is_present {
+                count.additions += 1;
+            } else {
+                count.removals += 1;
+                self.unremoved.insert(member.clone());
+            }
             match self.pending.get_mut(member) {
                 Some(later) => later.is_uncertain = true,
                 None => {
@@ -238,6 +255,7 @@ impl Writes {
     /// Forgets members of a set that is about to be destroyed, which the kernel refused.
     pub(super) fn forget_refused(&mut self, set: &IpSetId) {
         self.refused.retain(|member, _| member.set != *set);
+        self.unremoved.retain(|member| member.set != *set);
     }
 
     /// Reports whether the kernel has everything.
@@ -359,11 +377,11 @@ mod tests {
         assert_eq!(writes.begin(Millis(0)), batch(&[(1, false)]));
         assert_eq!(writes.correct(member(1), false), None, "being written");
         writes.finish(Millis(0), &Written::Except(vec![0]));
-        assert!(writes.done() >= number && writes.has_refused_removals());
+        assert!(writes.done() >= number && writes.unremoved().len() == 1);
         assert_eq!(writes.correct(member(1), false), None, "refused");
         assert_eq!(writes.begin(Millis(1_000)), batch(&[(1, false)]));
         writes.finish(Millis(1_000), &Written::Except(vec![]));
-        assert!(writes.is_idle() && !writes.has_refused_removals());
+        assert!(writes.is_idle() && writes.unremoved().is_empty());
     }
 
     #[test]

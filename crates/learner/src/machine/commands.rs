@@ -1,5 +1,7 @@
 //! Commands of the dataplane.
 
+use std::collections::BTreeSet;
+
 use tortie_dataplane::{LearnerCommand, Shard};
 use tortie_dns::{Scope, Settings};
 use tortie_linux::bpf::LEARNED_ENTRIES;
@@ -8,9 +10,35 @@ use tortie_model::IpSetId;
 use super::Machine;
 use super::scopes::{Learner, Place, part_of, placed};
 
+/// Objects that commands name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    pub(crate) scopes: BTreeSet<Scope>,
+    pub(crate) sets: BTreeSet<IpSetId>,
+}
+
+impl Objects {
+    fn of(commands: &[LearnerCommand]) -> Self {
+        let mut objects = Self::default();
+        for command in commands {
+            match command {
+                LearnerCommand::SetSettings(_) | LearnerCommand::SetCluster(_) => {}
+                LearnerCommand::SetDomains { set, .. } | LearnerCommand::RemoveDomains(set) => {
+                    objects.sets.insert(set.clone());
+                }
+                LearnerCommand::SetScope { scope, .. } | LearnerCommand::RemoveScope(scope) => {
+                    objects.scopes.insert(*scope);
+                }
+            }
+        }
+        objects
+    }
+}
+
 /// Effect of commands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Applied {
+    pub(crate) objects: Objects,
     /// The commands are in force once this batch is done.
     pub(crate) needs: u64,
     /// A scope has a new owner: the cache is to be saved once the batch is done.
@@ -20,6 +48,7 @@ pub(crate) struct Applied {
 impl Machine {
     /// Applies commands in their order.
     pub(crate) fn apply(&mut self, commands: Vec<LearnerCommand>) -> Applied {
+        let objects = Objects::of(&commands);
         let mut has_new_owner = false;
         for command in commands {
             match command {
@@ -51,7 +80,7 @@ impl Machine {
             self.note_changes();
         }
         self.forget_unused();
-        Applied { needs: self.writes.collected(), has_new_owner }
+        Applied { objects, needs: self.writes.collected(), has_new_owner }
     }
 
     pub(super) fn set_settings(&mut self, mut settings: Settings) {
