@@ -77,6 +77,13 @@ impl Operation {
             .map_err(Into::into),
         };
     }
+
+    /// Reports whether it gave a file a hidden name that is gone already: the file has changed, but
+    /// no event bears a name that it has. The next scan tells.
+    fn left_no_trace(&self, root: &Path) -> bool {
+        let is_hidden = |name: &str| name.split('/').any(|part| part.starts_with('.'));
+        matches!(self, Self::HardLink(_, to) if is_hidden(to) && !has_other_names(&root.join(to)))
+    }
 }
 
 /// Writes a file of this size, or appends to it.
@@ -165,8 +172,10 @@ proptest! {
             let names = if by_link { as_by_link(root, names) } else { names };
             let fresh = scan(root, access).unwrap();
             match recheck(root, access, &mut found, &names) {
-                Some(_) => prop_assert_eq!(&found, &fresh),
-                None => found = fresh,
+                Some(_) if !operations.iter().any(|operation| operation.left_no_trace(root)) => {
+                    prop_assert_eq!(&found, &fresh);
+                }
+                _ => found = fresh,
             }
         }
     }
