@@ -16,6 +16,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod turns;
 mod writer;
 mod writes;
 

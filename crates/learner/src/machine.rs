@@ -22,7 +22,7 @@ use tortie_model::IpSetId;
 use super::counts::DnsTally;
 use super::holding::{Held, Holding};
 use super::streams::{ConnectionKey, Read, Streams};
-use super::writes::{Batch, KernelMember, Refused, Writes, Written};
+use super::writes::{Batch, KernelMember, Writes, Written};
 pub(super) use commands::Objects;
 pub(super) use kernel_view::SetPart;
 use scopes::{Scopes, placed};
@@ -140,11 +140,10 @@ impl Machine {
         batch
     }
 
-    /// Takes the result of the last batch. Returns the number of changes that the kernel refused.
-    pub(super) fn written(&mut self, now: Millis, written: &Written) -> Refused {
-        let refused = self.writes.finish(now, written);
+    /// Takes the result of the last batch.
+    pub(super) fn written(&mut self, now: Millis, written: &Written) {
+        self.writes.finish(now, written);
         self.release_written(now);
-        refused
     }
 
     /// Returns the number of the last batch that is in the kernel with all before.

@@ -155,7 +155,7 @@ impl Reader {
                     // A client that has waited too long is gone.
                     let _ = answer.try_send(self.machine.lookup(now(), query));
                 }
-                Message::Written(written) => self.written(&written),
+                Message::Written(written) => self.machine.written(now(), &written),
                 Message::Listed(sets, members) => self.listed(&sets, members, cache),
                 Message::Saved => self.saves.finish(),
                 Message::WorkerEnded(thread) => {
@@ -295,10 +295,6 @@ impl Reader {
             Ok(read) => self.machine.overrun(read.lost),
             Err(error) => self.lose_queue(&error),
         }
-    }
-
-    fn written(&mut self, written: &Written) {
-        self.machine.written(now(), written);
     }
 
     /// Lets packets go and writes members, as far as is due.

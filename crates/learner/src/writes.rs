@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use tortie_dataplane::DomainSetPart;
 use tortie_dns::Millis;
 use tortie_model::{InterfaceName, IpSetId};
 
+use super::turns::Turns;
+
 /// Time between two attempts to write refused members.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Refused changes that are tried again at once. Further ones wait for their turn, since the
-/// changes of other endpoints wait meanwhile.
+/// Refused additions, and as many refused removals, that are tried again at once. Further ones wait
+/// for their turn, since the changes of other endpoints wait meanwhile.
 const RETRIED: usize = 256;
 
 /// Member of a set in the kernel.
@@ -48,15 +49,6 @@ pub(super) enum Written {
     Unknown,
 }
 
-/// Changes that the kernel refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// Members that the kernel lacks, such as beyond the size of a set.
-    pub(super) additions: usize,
-    /// Members that the kernel has too many.
-    pub(super) removals: usize,
-}
-
 /// A member that is to be written.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
@@ -72,8 +64,10 @@ struct Pending {
 pub(super) struct Writes {
     /// The changes of the batch that is collected.
     pending: BTreeMap<KernelMember, Pending>,
-    /// Refused changes, for another attempt.
-    refused: BTreeMap<KernelMember, bool>,
+    /// Members that the kernel lacks since it refused them.
+    refused_additions: Turns,
+    /// Members that the kernel has since it refused to remove them.
+    refused_removals: Turns,
     in_flight: Option<(u64, Batch)>,
     /// The number of the batch that is collected.
     collected: u64,
@@ -83,24 +77,21 @@ pub(super) struct Writes {
     rests_until: Option<Millis>,
     /// Refused changes are tried again at this time.
     retry_at: Option<Millis>,
-    /// The last refused addition that was tried again.
-    retried: Option<KernelMember>,
-    /// Members that the kernel has refused to remove, and has neither removed nor taken since.
+    /// The latter, and those of them that are being tried again.
     unremoved: BTreeSet<KernelMember>,
 }
 
 impl Default for Writes {
     fn default() -> Self {
-        let (pending, refused) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            pending,
-            refused,
+            pending: BTreeMap::new(),
+            refused_additions: Turns::default(),
+            refused_removals: Turns::default(),
             in_flight: None,
             collected: 1,
             done: 0,
             rests_until: None,
             retry_at: None,
-            retried: None,
             unremoved: BTreeSet::new(),
         }
     }
@@ -109,7 +100,7 @@ impl Default for Writes {
 impl Writes {
     /// Takes a change of a member, and returns the number of its batch.
     pub(super) fn note(&mut self, member: KernelMember, is_present: bool) -> u64 {
-        let was_refused = self.refused.remove(&member).is_some();
+        let was_refused = self.refused_additions.remove(&member) | self.refused_removals.remove(&member);
         match self.pending.get_mut(&member) {
             Some(pending) if pending.is_present == is_present => {}
             // The kernel never learned of the opposite change.
@@ -134,7 +125,7 @@ impl Writes {
         let in_flight = self.in_flight.as_ref().map(|(_, batch)| batch.changes.as_slice()).unwrap_or_default();
         // In the order of members.
         let is_in_flight = in_flight.binary_search_by(|(of, _)| of.cmp(&member)).is_ok();
-        if is_in_flight || self.refused.contains_key(&member) {
+        if is_in_flight || self.refused_additions.contains(&member) || self.refused_removals.contains(&member) {
             return None;
         }
         self.pending.insert(member, Pending { is_present, is_uncertain: true });
@@ -159,7 +150,7 @@ impl Writes {
 
     /// Returns the number of members that the kernel refuses.
     pub(super) fn refused(&self) -> usize {
-        self.refused.len()
+        self.refused_additions.len() + self.refused_removals.len()
     }
 
     /// Returns the batch to write now, if there is one.
@@ -169,10 +160,12 @@ impl Writes {
         }
         self.rests_until = None;
         if self.retry_at.is_some_and(|at| at <= now) {
-            for (member, is_present) in self.take_due() {
-                self.pending.entry(member).or_insert(Pending { is_present, is_uncertain: true });
+            for (turns, is_present) in [(&mut self.refused_removals, false), (&mut self.refused_additions, true)] {
+                for member in turns.take(RETRIED) {
+                    self.pending.entry(member).or_insert(Pending { is_present, is_uncertain: true });
+                }
             }
-            self.retry_at = (!self.refused.is_empty()).then(|| now.after(RETRY));
+            self.retry_at = (self.refused() > 0).then(|| now.after(RETRY));
         }
         if self.pending.is_empty() {
             self.done = self.collected;
@@ -186,28 +179,9 @@ impl Writes {
         Some(batch)
     }
 
-    /// Takes the refused changes whose turn it is: removals, which close addresses, before
-    /// additions.
-    fn take_due(&mut self) -> Vec<(KernelMember, bool)> {
-        let removals = self.unremoved.iter().filter_map(|member| self.refused.get_key_value(member));
-        let (later, earlier) = match &self.retried {
-            Some(last) => (self.refused.range((Excluded(last), Unbounded)), Some(self.refused.range(..=last))),
-            None => (self.refused.range::<KernelMember, _>(..), None),
-        };
-        let additions = later.chain(earlier.into_iter().flatten()).filter(|(_, is_present)| **is_present);
-        let due = removals.filter(|(_, is_present)| !**is_present).chain(additions).take(RETRIED);
-        let due: Vec<(KernelMember, bool)> = due.map(|(member, is_present)| (member.clone(), *is_present)).collect();
-        for (member, _) in &due {
-            self.refused.remove(member);
-        }
-        self.retried = due.iter().rfind(|(_, is_present)| *is_present).map(|(member, _)| member.clone());
-        due
-    }
-
-    /// Takes the result of the batch that [`Writes::begin`] returned last. Returns the number of
-    /// refused changes.
-    pub(super) fn finish(&mut self, now: Millis, written: &Written) -> Refused {
-        let Some((number, batch)) = self.in_flight.take() else { return Refused::default() };
+    /// Takes the result of the batch that [`Writes::begin`] returned last.
+    pub(super) fn finish(&mut self, now: Millis, written: &Written) {
+        let Some((number, batch)) = self.in_flight.take() else { return };
         let refused = match written {
             Written::Except(refused) => {
                 self.done = number;
@@ -220,31 +194,25 @@ impl Writes {
                     later.is_uncertain = true;
                 }
                 self.rests_until = Some(now.after(RETRY));
-                return Refused::default();
+                return;
             }
         };
         if !self.unremoved.is_empty() {
             batch.changes.iter().for_each(|(member, _)| _ = self.unremoved.remove(member));
         }
-        let mut count = Refused::default();
         for (member, is_present) in refused.iter().filter_map(|at| batch.changes.get(*at)) {
-            if *is_present {
-                count.additions += 1;
-            } else {
-                count.removals += 1;
+            if !is_present {
                 self.unremoved.insert(member.clone());
             }
             match self.pending.get_mut(member) {
                 Some(later) => later.is_uncertain = true,
-                None => {
-                    self.refused.insert(member.clone(), *is_present);
-                }
+                None if *is_present => self.refused_additions.insert(member.clone()),
+                None => self.refused_removals.insert(member.clone()),
             }
         }
-        if !self.refused.is_empty() && self.retry_at.is_none() {
+        if self.refused() > 0 && self.retry_at.is_none() {
             self.retry_at = Some(now.after(RETRY));
         }
-        count
     }
 
     /// Returns the time of the next attempt; `None` while a batch is being written.
@@ -254,14 +222,15 @@ impl Writes {
 
     /// Forgets members of a set that is about to be destroyed, which the kernel refused.
     pub(super) fn forget_refused(&mut self, set: &IpSetId) {
-        self.refused.retain(|member, _| member.set != *set);
+        self.refused_additions.forget(set);
+        self.refused_removals.forget(set);
         self.unremoved.retain(|member| member.set != *set);
     }
 
     /// Reports whether the kernel has everything.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.refused.is_empty() && self.in_flight.is_none()
+        self.pending.is_empty() && self.refused() == 0 && self.in_flight.is_none()
     }
 }
 
@@ -332,15 +301,16 @@ mod tests {
         writes.note(member(1), true);
         let number = writes.note(member(2), true);
         writes.begin(Millis(0)).unwrap();
-        assert_eq!(writes.finish(Millis(5), &Written::Except(vec![0])), Refused { additions: 1, removals: 0 });
+        writes.finish(Millis(5), &Written::Except(vec![0]));
         assert_eq!((writes.done(), writes.refused()), (number, 1));
         assert_eq!(writes.begin(Millis(1_004)), None);
         assert_eq!(writes.begin(Millis(1_005)), batch(&[(1, true)]));
-        assert_eq!(writes.finish(Millis(1_005), &Written::Except(vec![0])).additions, 1);
+        writes.finish(Millis(1_005), &Written::Except(vec![0]));
+        assert_eq!(writes.refused(), 1);
         // The member is gone meanwhile; the kernel may have it nevertheless.
         writes.note(member(1), false);
         assert_eq!(writes.begin(Millis(1_006)), batch(&[(1, false)]));
-        assert_eq!(writes.finish(Millis(1_006), &Written::Except(vec![])), Refused::default());
+        writes.finish(Millis(1_006), &Written::Except(vec![]));
         assert!(writes.is_idle());
     }
 
@@ -348,20 +318,20 @@ mod tests {
     fn refused_changes_are_tried_again_in_turns() {
         let mut writes = Writes::default();
         let member = |number: u32| KernelMember { address: std::net::Ipv4Addr::from_bits(number).into(), ..member(0) };
-        (0..1_000).for_each(|number| _ = writes.note(member(number), number != 900));
+        (0..1_000).for_each(|number| _ = writes.note(member(number), number % 2 == 0));
         let mut batch = writes.begin(Millis(0)).unwrap();
         let mut tried = vec![0; 1_000];
         for second in 1..=9_u64 {
             writes.finish(Millis(1_000 * second - 999), &Written::Except((0..batch.changes.len()).collect()));
             assert_eq!(writes.next_attempt().map(|at| at.0 / 1_000), Some(second));
             batch = writes.begin(Millis(1_000 * second + 1)).unwrap();
-            assert_eq!(batch.changes.len(), RETRIED);
+            assert_eq!(batch.changes.iter().filter(|(_, is_present)| *is_present).count(), RETRIED);
+            assert_eq!(batch.changes.len(), 2 * RETRIED);
             for number in 0..1_000 {
                 tried[number as usize] += usize::from(batch.changes.iter().any(|(of, _)| *of == member(number)));
             }
         }
-        assert_eq!(tried[900], 9, "the removal each time");
-        assert!(tried.iter().all(|times| *times >= 2), "{tried:?}");
+        assert!(tried.iter().all(|times| (4..=5).contains(times)), "{tried:?}");
         // A batch without an answer ends no turn.
         writes.finish(Millis(9_002), &Written::Unknown);
         assert!(writes.next_attempt().is_some());

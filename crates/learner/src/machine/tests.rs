@@ -474,7 +474,7 @@ fn a_crash_never_passes_members_to_the_next_owner() {
         match step {
             0 => assert!(machine.next_batch(Millis(1)).is_some()),
             // The kernel refuses the removal.
-            _ => drop(machine.written(Millis(1), &Written::Except(vec![0]))),
+            _ => machine.written(Millis(1), &Written::Except(vec![0])),
         }
     }
     machine.next_batch(Millis(1_001)).unwrap();
