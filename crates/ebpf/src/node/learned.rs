@@ -273,3 +273,32 @@ impl Learned {
         present.map(|(key, entry)| (*key, entry.record))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tortie_classes::evaluate::Settings;
+
+    use super::*;
+
+    fn learner(owner: u64) -> Learner {
+        Learner::Workload { interface: "cali1".parse().unwrap(), owner }
+    }
+
+    #[test]
+    fn a_learner_that_takes_the_number_of_a_former_one_between_two_flushes_keeps_its_entries() {
+        let mut classes = Classes::new(Settings::default());
+        let mut learned = Learned::default();
+        let member = |owner, last| LearnedMember {
+            learner: learner(owner),
+            set: "d:a".into(),
+            address: [192, 0, 2, last].into(),
+        };
+        learned.set_places([(learner(1), 7)].into(), &mut classes);
+        learned.change(&member(1, 1), true, &mut classes).unwrap();
+        learned.add_place(learner(2), 7);
+        learned.change(&member(2, 2), true, &mut classes).unwrap();
+        learned.set_places([(learner(2), 7)].into(), &mut classes);
+        let entries: Vec<LearnedKey> = learned.all().map(|(key, _)| key).collect();
+        assert_eq!(entries, [LearnedKey { endpoint: 7, address: [192, 0, 2, 2].into() }]);
+    }
+}
