@@ -209,7 +209,7 @@ impl<E: Edge> ProgramPolicy<E> {
         }
     }
 
-    /// Reads no longer the log of programs that are about to be replaced: numbers of decisions that
+    /// Stops reading the log of programs that are about to be replaced: numbers of decisions that
     /// they still log will be reused.
     fn leave_former_log(&mut self) {
         if let Some(log) = self.log.as_mut().filter(|log| log.generation != 0 && !self.generations.is_in_force()) {
@@ -261,7 +261,7 @@ impl<E: Edge> ProgramPolicy<E> {
             return Ok(Vec::new());
         }
         if let Some(failure) = &self.failure {
-            let operation = "writing addresses before policy is written".to_owned();
+            let operation = "writing learned addresses, which wait for policy".to_owned();
             return Err(EdgeError { operation, error: io::Error::other(with_causes(&failure.why)) });
         }
         self.leave_former_log();
