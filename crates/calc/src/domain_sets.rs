@@ -3,9 +3,10 @@
 //! Nothing is matched until a network set with domains appears. Then each flush joins again only
 //! the domains of selectors for which the picked network sets, or their lists, have changed. Each
 //! policy has a budget for the domains of all its selectors, which are charged before they are
-//! joined. A selector without room has no domains, which allows less.
+//! joined: first those of the cluster, so that no network set of a tenant displaces them. A
+//! selector without room has none, or those of the cluster only, which allows less.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -48,10 +49,18 @@ struct Watched {
 struct Extent {
     /// Their number, each as often as network sets have it.
     count: usize,
-    /// Whether a network set of the cluster has some.
-    of_cluster: bool,
+    /// The number of those from network sets of the cluster.
+    of_cluster: usize,
     /// The first network set whose domains are left out, and the number of such network sets.
     left_out: Option<(NetworkSetName, usize)>,
+}
+
+/// Domains of a selector for which a policy has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Admitted {
+    /// Those of network sets of the cluster, which are some.
+    OfCluster,
+    All,
 }
 
 /// An active policy with selectors of domains.
@@ -60,7 +69,7 @@ struct User {
     /// Sets of its selectors, in the order of the rules.
     ids: Vec<IpSetId>,
     /// Those with domains for which there is room.
-    admitted: BTreeSet<IpSetId>,
+    admitted: BTreeMap<IpSetId, Admitted>,
     flaw: Option<Reason>,
 }
 
@@ -76,7 +85,7 @@ pub(crate) struct DomainSets {
     new_flaws: BTreeSet<Slot>,
     /// Network sets with another list than at the last flush.
     changed: BTreeSet<NetworkSetName>,
-    /// Sets that a user has admitted, or admits no more, since the last flush.
+    /// Sets of which a user admits other domains than at the last flush.
     unjoined: BTreeSet<IpSetId>,
     /// Whether a network set has had domains. It stays, so that a tenant cannot make a node compile
     /// all policies again and again.
@@ -173,7 +182,7 @@ impl DomainSets {
 
     /// Returns the sets of a policy that have domains, as of the last flush, and room in its
     /// budget.
-    pub(crate) fn admitted(&self, user: Slot) -> Option<&BTreeSet<IpSetId>> {
+    pub(crate) fn admitted(&self, user: Slot) -> Option<&BTreeMap<IpSetId, Admitted>> {
         self.users.get(&user).map(|user| &user.admitted).filter(|admitted| !admitted.is_empty())
     }
 
@@ -208,7 +217,7 @@ impl DomainSets {
         changes.users = users.into_iter().filter(|user| self.admit(*user)).collect();
         affected.append(&mut self.unjoined);
         for id in affected {
-            let joined = if self.is_admitted(&id) { self.join(&id) } else { [].into() };
+            let joined = self.join(&id);
             let Some(watched) = self.watched.get_mut(&id) else { continue };
             let before = std::mem::replace(&mut watched.patterns, joined);
             // Of the first domains, and the last ones, the policies are told.
@@ -235,23 +244,26 @@ impl DomainSets {
         affected
     }
 
-    /// Decides for which selectors of a policy there is room: first those that pick domains of the
-    /// cluster, then in the order of the rules. Returns whether that has changed.
+    /// Decides for which domains a policy has room: first those of the cluster, then those of
+    /// namespaces, both in the order of the rules. Returns whether other selectors have domains.
     fn admit(&mut self, slot: Slot) -> bool {
         let Some(user) = self.users.get_mut(&slot) else { return false };
         let picks = user.ids.iter().filter_map(|id| Some((id, &self.watched.get(id)?.extent)));
-        let mut picks: Vec<(&IpSetId, &Extent)> = picks.filter(|(_, extent)| extent.count > 0).collect();
-        picks.sort_by_key(|(_, extent)| !extent.of_cluster);
-        let (mut room, mut admitted, mut selectors) = (MOST_OF_POLICY, BTreeSet::new(), 0);
+        let picks: Vec<(&IpSetId, &Extent)> = picks.filter(|(_, extent)| extent.count > 0).collect();
+        let (mut room, mut admitted) = (MOST_OF_POLICY, BTreeMap::new());
+        let mut charge = |count: usize| room.checked_sub(count).map(|rest| room = rest).is_some();
         for (id, extent) in &picks {
-            match room.checked_sub(extent.count) {
-                Some(rest) => {
-                    room = rest;
-                    admitted.insert(IpSetId::clone(id));
-                }
-                None => selectors += 1,
+            if extent.of_cluster > 0 && charge(extent.of_cluster) {
+                admitted.insert(IpSetId::clone(id), Admitted::OfCluster);
             }
         }
+        for (id, extent) in &picks {
+            let has_those_of_cluster = extent.of_cluster == 0 || admitted.contains_key(*id);
+            if has_those_of_cluster && charge(extent.count - extent.of_cluster) {
+                admitted.insert(IpSetId::clone(id), Admitted::All);
+            }
+        }
+        let selectors = picks.iter().filter(|(id, _)| admitted.get(*id) != Some(&Admitted::All)).count();
         let flaw = match picks.iter().find_map(|(_, extent)| extent.left_out.as_ref()) {
             _ if selectors > 0 => Some(Reason::PolicyDomains { selectors, limit: MOST_OF_POLICY }),
             Some((network_set, count)) => {
@@ -264,14 +276,18 @@ impl DomainSets {
             self.new_flaws.insert(slot);
         }
         let before = std::mem::replace(&mut user.admitted, admitted);
-        self.unjoined.extend(before.symmetric_difference(&user.admitted).cloned());
-        before != user.admitted
+        let is_same = |(id, part): &(&IpSetId, &Admitted)| {
+            before.get(*id) == Some(*part) && user.admitted.get(*id) == Some(*part)
+        };
+        let differing = before.iter().chain(&user.admitted).filter(|entry| !is_same(entry));
+        self.unjoined.extend(differing.map(|(id, _)| id.clone()));
+        !before.keys().eq(user.admitted.keys())
     }
 
-    /// Reports whether a policy has room for the domains of a selector.
-    fn is_admitted(&self, id: &IpSetId) -> bool {
+    /// Returns the domains of a selector for which one of its policies has room.
+    fn part_admitted(&self, id: &IpSetId) -> Option<Admitted> {
         let users = self.watched.get(id).into_iter().flat_map(|watched| &watched.users);
-        users.into_iter().any(|user| self.users.get(user).is_some_and(|user| user.admitted.contains(id)))
+        users.filter_map(|user| self.users.get(user)?.admitted.get(id).copied()).max()
     }
 
     /// Returns the lists that a selector picks, those that are joined first, and the number of
@@ -296,15 +312,19 @@ impl DomainSets {
         let (joined, left_out) = lists.split_at(fitting);
         Extent {
             count: joined.iter().map(|(_, list)| list.len()).sum(),
-            of_cluster: joined.first().is_some_and(|(name, _)| !is_of_namespace(name)),
+            of_cluster: joined.iter().filter(|(name, _)| !is_of_namespace(name)).map(|(_, list)| list.len()).sum(),
             left_out: left_out.first().map(|(first, _)| (NetworkSetName::clone(first), left_out.len())),
         }
     }
 
-    /// Joins the domains of the network sets that a selector picks.
+    /// Joins the domains that a selector picks, and for which a policy has room.
     fn join(&self, id: &IpSetId) -> Arc<[DomainPattern]> {
+        let Some(part) = self.part_admitted(id) else { return [].into() };
         let (mut lists, fitting) = self.picked(id);
         lists.truncate(fitting);
+        if part == Admitted::OfCluster {
+            lists.retain(|(name, _)| !is_of_namespace(name));
+        }
         if let [(_, only)] = &lists[..] {
             return Arc::clone(only);
         }

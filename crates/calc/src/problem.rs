@@ -48,13 +48,13 @@ pub enum Reason {
         limit: u64,
     },
     /// The selectors of a policy's egress rules pick network sets with too many domains in total;
-    /// some selectors have no domains.
+    /// some selectors lack those of namespaces, or all.
     #[error(
-        "the network sets of the selectors of egress rules have more than {limit} domains in total; {selectors} of the \
-         selectors have no domains"
+        "the network sets of the selectors of egress rules have more than {limit} domains in total; those of \
+         {selectors} selectors are left out, but for those of GlobalNetworkSets that fit"
     )]
     PolicyDomains {
-        /// Number of the selectors without domains.
+        /// Number of the selectors that lack domains of namespaces, or all.
         selectors: usize,
         /// The bound, in which a domain counts once for each selector and network set.
         limit: usize,

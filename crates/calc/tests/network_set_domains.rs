@@ -197,6 +197,28 @@ fn a_policy_has_a_budget_for_the_domains_of_its_selectors() {
     assert!(node.graph.is_empty());
 }
 
+/// Network sets of a namespace that nine selectors of a policy pick as well.
+#[test]
+fn a_tenant_displaces_no_domains_of_the_cluster() {
+    let selectors: Vec<String> = (0..9).map(|n| format!("role == 'a' && !has(x{n})")).collect();
+    let selectors: Vec<&str> = selectors.iter().map(String::as_str).collect();
+    let sizes = |node: &Node| {
+        let sets = node.domains().0;
+        assert!(sets.iter().all(|set| set.contains("c99.io")));
+        let mut sizes: Vec<usize> = sets.iter().map(BTreeSet::len).collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    let mut node = Node::new();
+    node.apply([set("c", "a", &many("c", 100)), policy_with(RuleAction::Allow, &selectors)]);
+    assert_eq!(sizes(&node), [100; 9]);
+    // The policy's rules have the same sets as before.
+    assert_eq!(node.apply([set("shop/s", "a", &many("x", 16_000))]), ["set of 16100"; 8]);
+    assert_eq!((sizes(&node)[0], node.problems().len()), (100, 1));
+    assert_eq!(node.apply([set("shop/s", "a", &many("x", 1_000))]).len(), 9);
+    assert_eq!((sizes(&node), node.problems().len()), (vec![1_100; 9], 0));
+}
+
 #[test]
 fn nothing_remains() {
     let mut node = Node::new();

@@ -1,6 +1,6 @@
 //! From a rule to the IP sets that embody it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -10,14 +10,14 @@ use tortie_model::desired::{PortProtocol, RuleSets, SetIds};
 use tortie_model::{DomainPattern, EntityMatch, IpSetId, PortSpec, Protocol, Rule, RuleAction};
 use tortie_selector::{Selector, unique_id};
 
-use crate::domain_sets;
+use crate::domain_sets::{self, Admitted};
 
 use super::{SelectorSpelling, ServiceSet, SetSource, Spelling, UsedSet, WrittenSelector};
 
 /// Returns the sets of each rule.
 pub(super) fn rule_sets(
     rules: &[Rule],
-    domains: Option<&BTreeSet<IpSetId>>,
+    domains: Option<&BTreeMap<IpSetId, Admitted>>,
     (spellings, sets, touched): (&mut AHashMap<Spelling, IpSetId>, &mut AHashMap<IpSetId, UsedSet>, &mut Vec<IpSetId>),
 ) -> Vec<RuleSets> {
     let mut compiler = Compiler { domains, spellings, sets, touched };
@@ -26,7 +26,7 @@ pub(super) fn rule_sets(
 
 struct Compiler<'a> {
     /// Sets of domains of network sets that the rules may have.
-    domains: Option<&'a BTreeSet<IpSetId>>,
+    domains: Option<&'a BTreeMap<IpSetId, Admitted>>,
     spellings: &'a mut AHashMap<Spelling, IpSetId>,
     sets: &'a mut AHashMap<IpSetId, UsedSet>,
     touched: &'a mut Vec<IpSetId>,
@@ -68,7 +68,7 @@ impl Compiler<'_> {
         }
         if let Some(domains) = self.domains
             && let Some(selector) = selector_of_domains(rule)
-            && domains.contains(&domain_sets::set_id(&selector.resolve()))
+            && domains.contains_key(&domain_sets::set_id(&selector.resolve()))
         {
             sets.dst_domains.push(self.set(Spelling::SelectedDomains(selector), &mut None));
         }
