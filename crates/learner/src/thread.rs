@@ -22,7 +22,7 @@ use super::machine::{Machine, Objects, Reply, SetPart};
 use super::question::Lookup;
 use super::saves::Saves;
 use super::writer::Job;
-use super::writes::{KernelMember, Written};
+use super::writes::KernelMember;
 
 /// Longest wait without a heartbeat, and time between two attempts to bind the queue.
 const TURN: Duration = Duration::from_secs(1);

@@ -33,10 +33,6 @@ impl Turns {
         self.members.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// Removes the members of a set.
     pub(super) fn forget(&mut self, set: &IpSetId) {
         self.members.retain(|member| member.set != *set);

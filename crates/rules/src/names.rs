@@ -89,6 +89,9 @@ pub mod chain {
 
 /// Ids of IP sets that exist independent of policies (`felix/rules/rule_defs.go`).
 pub mod static_set {
+    use tortie_model::IpSetId;
+    use tortie_netfilter::PacketRate;
+
     macro_rules! ids {
         ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
             $($(#[$doc])* pub const $name: &str = $text;)*
@@ -116,10 +119,15 @@ pub mod static_set {
         DNS_SERVERS = "dns-servers";
         /// Addresses of workloads that learn from DNS answers.
         DNS_CLIENTS = "dns-clients";
-        /// Token buckets of these workloads, in nftables.
-        DNS_BUCKETS = "dns-buckets";
         /// Workloads of an Istio ambient mesh.
         ISTIO_WORKLOADS = "all-istio-weps";
+    }
+
+    /// Returns the set of token buckets of workloads that learn from DNS answers, in nftables. Each
+    /// limit has a set of its own: a bucket keeps the limit with which the kernel made it.
+    #[must_use]
+    pub fn dns_buckets(limit: PacketRate) -> IpSetId {
+        IpSetId::from(format!("dns-buckets{}-{}", limit.rate(), limit.burst()).as_str())
     }
 }
 

@@ -91,7 +91,12 @@ impl Renderer {
 }
 
 /// Returns the kernel's name of a set that is part of the program.
-#[expect(clippy::expect_used, reason = "the ids of `names::static_set` are all legal")]
 pub(crate) fn static_set(family: Family, id: &'static str) -> IpSetName {
-    names::ip_set_name(family, &IpSetId::from(id)).expect("the id of a static set is a legal name")
+    set_name(family, &IpSetId::from(id))
+}
+
+/// Returns the kernel's name of a set with an id of `names::static_set`.
+#[expect(clippy::expect_used, reason = "the ids of `names::static_set` are all legal")]
+pub(crate) fn set_name(family: Family, id: &IpSetId) -> IpSetName {
+    names::ip_set_name(family, id).expect("the id of a static set is a legal name")
 }

@@ -198,7 +198,7 @@ fn nftables_limits_answers_and_leaves_no_server_to_a_flow_table() {
     let offloading = tortie_rules::NftablesConfig { offload_flows: true, ..Default::default() };
     config.rules.packet_filter = PacketFilter::Nftables(offloading);
     let mut kernel = kernel(Backend::Nft);
-    let mut dataplane = started(config, world());
+    let mut dataplane = started(config.clone(), world());
     let written = |kernel: &FakeKernel| {
         let transactions = &kernel.netfilter.nftables[&Family::V4].transactions;
         transactions.iter().map(ToString::to_string).collect::<String>()
@@ -206,8 +206,8 @@ fn nftables_limits_answers_and_leaves_no_server_to_a_flow_table() {
     applied(&mut dataplane, &mut kernel);
     let text = written(&kernel);
     for expected in [
-        "add set ip calico cali40dns-buckets { type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10s ; }",
-        "ip saddr . meta l4proto . th sport @cali40dns-servers update @cali40dns-buckets { ip daddr limit rate over \
+        "add set ip calico cali40dns-buckets1000-1000 { type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10s ; }",
+        "ip saddr . meta l4proto . th sport @cali40dns-servers update @cali40dns-buckets1000-1000 { ip daddr limit rate over \
          1000/second burst 1000 packets } counter return",
         "add element ip calico cali40no-flow-offload { 10.65.0.53 }",
         "add element ip calico cali40no-flow-offload { 10.96.0.10 }",
@@ -225,13 +225,23 @@ fn nftables_limits_answers_and_leaves_no_server_to_a_flow_table() {
     ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
+    // Buckets keep the limit with which the kernel made them, so that a restart with another limit
+    // makes other ones.
+    let before = written(&kernel).len();
+    config.domains.as_mut().unwrap().reply_limit = PacketRate::new(500, 50).unwrap();
+    let mut dataplane = started(config, world());
+    applied(&mut dataplane, &mut kernel);
+    let text = written(&kernel).split_off(before);
+    for expected in ["add set ip calico cali40dns-buckets500-50 {", "delete set ip calico cali40dns-buckets1000-1000"] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
     // While nothing learns, servers are as other hosts.
     let before = written(&kernel).len();
     let end = [set("s:x", &["10.0.0.0/8"]), by_name("names", &[], &["s:x"])];
     end.into_iter().for_each(|update| dataplane.on_update(update));
     applied(&mut dataplane, &mut kernel);
     let text = written(&kernel).split_off(before);
-    for expected in ["delete element ip calico cali40no-flow-offload", "delete set ip calico cali40dns-buckets"] {
+    for expected in ["delete element ip calico cali40no-flow-offload", "delete set ip calico cali40dns-buckets500-50"] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
 }

@@ -5,7 +5,7 @@ use tortie_netfilter::{Action, Chain, ConntrackStates, IpSetName, Match, Matches
 
 use crate::config::{DomainRules, PacketFilter};
 use crate::names::{chain, static_set as set};
-use crate::renderer::{Renderer, static_set};
+use crate::renderer::{Renderer, set_name, static_set};
 
 /// Returns the name of the table of buckets in the kernel, one for each client. The kernel keeps
 /// the limit of a table whose name it knows, so that another limit needs another name, of at most
@@ -33,7 +33,7 @@ impl Renderer {
         let Some(domains) = learning else { return Vec::new() };
         let buckets = match self.config().packet_filter {
             PacketFilter::Iptables => buckets(domains.reply_limit),
-            PacketFilter::Nftables(_) => static_set(family, set::DNS_BUCKETS),
+            PacketFilter::Nftables(_) => set_name(family, &set::dns_buckets(domains.reply_limit)),
         };
         let above =
             from_server(family).and(Match::AboveRateOfDestination { limit: domains.reply_limit, name: buckets });
@@ -73,6 +73,11 @@ mod tests {
         let most = name(PacketRate::MAX, PacketRate::MAX);
         assert_eq!(most.as_str(), "cdns10000-10000");
         assert_eq!(most.as_str().len(), 15);
+        assert_eq!(
+            set_name(Family::V4, &set::dns_buckets(PacketRate::new(PacketRate::MAX, PacketRate::MAX).unwrap()))
+                .as_str(),
+            "cali40dns-buckets10000-10000"
+        );
         let all = [name(1000, 1000), name(1000, 2000), name(2000, 1000), name(1, 10), name(11, 1), most];
         assert_eq!(
             all.map(|name| name.as_str().to_owned()).into_iter().collect::<std::collections::BTreeSet<_>>().len(),

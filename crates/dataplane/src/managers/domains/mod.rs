@@ -263,11 +263,14 @@ impl Domains {
 
     /// Defines the sets of servers and of clients while something learns.
     fn define_peers(&mut self, sources: &Sources<'_>, sets: &mut IpSetManager, output: &mut Output) {
+        let buckets = self.config.as_ref().map(|config| static_set::dns_buckets(config.reply_limit));
         if !self.is_learning() {
             if self.clients.take().is_some() {
                 sets.remove_static(static_set::DNS_CLIENTS, output);
                 sets.remove_static(static_set::DNS_SERVERS, output);
-                output.remove_buckets(&IpSetId::new(static_set::DNS_BUCKETS));
+                if let Some(buckets) = &buckets {
+                    output.remove_buckets(buckets);
+                }
             }
             return;
         }
@@ -275,10 +278,10 @@ impl Domains {
         let nets = owners.flat_map(|(_, state)| state.endpoint.nets()).map(|net| Cidr::host(net.address()));
         let clients: BTreeSet<Cidr> = nets.collect();
         let is_first = self.clients.is_none();
-        if is_first {
+        if let Some(buckets) = buckets.filter(|_| is_first) {
             // The name is that of no other set.
-            let defined = output.define_buckets(&IpSetId::new(static_set::DNS_BUCKETS));
-            self.problems.extend(defined.err().map(|error| (IpSetId::new(static_set::DNS_BUCKETS), error)));
+            let defined = output.define_buckets(&buckets);
+            self.problems.extend(defined.err().map(|error| (buckets, error)));
         }
         if self.clients.as_ref() != Some(&clients) {
             let members: Vec<Member> = clients.iter().copied().map(Member::from).collect();
