@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tortie_classes::evaluate::{Evaluator, Packet, Settings, Verdict};
-use tortie_classes::{Classes, Compiled, LearnedId};
+use tortie_classes::evaluate::{Evaluator, Missing, Packet, Settings, Verdict};
+use tortie_classes::{Budget, Classes, Compiled, LearnedId};
 use tortie_model::desired::{
     DesiredUpdate, IpSetDelta, IpSetType, IpSetUpdate, Members, Policy, RuleSets, Rules, TierPolicies,
     WorkloadEndpointState,
@@ -309,4 +309,53 @@ fn an_address_of_a_known_kind_has_a_class_at_once() {
     let patterns = domains(0);
     classes.apply(&patterns).unwrap();
     assert_eq!(classes.learned_class(second), class, "patterns make no difference");
+}
+
+/// Learned addresses in many sets below wide networks: their classes inherit without bound unless
+/// they are counted. Only the policies of that namespace are refused.
+#[test]
+fn classes_of_learned_addresses_do_not_inherit_without_bound() {
+    const NAMES: u8 = 14;
+    let budget = Budget { group: 8 << 20, node: 32 << 20 };
+    let mut classes = Classes::new(Settings::default());
+    classes.set_learns();
+    classes.set_budget(budget);
+    let by_name = |number: u8| {
+        let sets = RuleSets { dst_domains: [domains_id(number)].into_iter().collect(), ..RuleSets::default() };
+        (Rule::new(RuleAction::Allow), sets)
+    };
+    let wide = |number: u32| {
+        let mut rule = Rule::new(RuleAction::Allow);
+        let own = IpAddr::from(std::net::Ipv4Addr::from_bits(0xc000_0000 + number));
+        rule.destination.nets = ["10.0.0.0/8".parse().unwrap(), Cidr::host(own)].into();
+        (rule, RuleSets::default())
+    };
+    let attack = || (0..200).map(wide).chain((0..NAMES).map(by_name));
+    (0..=NAMES).for_each(|number| classes.apply(&domains(number)).unwrap());
+    let quiet = PolicyId::new(PolicyKind::NetworkPolicy, "quiet", "names");
+    let DesiredUpdate::Policy(_, of_quiet) = policy([by_name(NAMES)]) else { panic!("it is a policy") };
+    for update in [policy(attack()), DesiredUpdate::Policy(quiet.clone(), of_quiet), workload()] {
+        classes.apply(&update).unwrap();
+    }
+    let _ = classes.flush();
+    let learn = |classes: &mut Classes, number: u32| {
+        let names = (0..NAMES).filter(|name| number & (1 << name) != 0).map(domains_id).collect();
+        classes.learn(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into(), &names)
+    };
+    let all: Vec<LearnedId> = (1..1 << NAMES).map(|number| learn(&mut classes, number)).collect();
+    let other = classes.learn("10.0.0.1".parse().unwrap(), &[domains_id(NAMES)].into());
+    let compiled = classes.flush();
+    let refusal = |compiled: &Compiled<'_>| {
+        let group = compiled.workload_group(&workload_id(), Direction::Egress).unwrap();
+        compiled.table(group).unwrap().err()
+    };
+    let why = Missing::TableBudget { limit: budget.group, policies: vec![policy_id()] };
+    assert_eq!(refusal(&compiled), Some(why));
+    let kinds: BTreeSet<_> = all.iter().map(|id| compiled.learned_class(*id)).collect();
+    assert_eq!(kinds.len(), 1, "the sets of the refused policy are gone");
+    assert!(compiled.learned_class(other).is_some_and(|class| !kinds.contains(&Some(class))));
+    // With fewer addresses the policy is in force.
+    all[1 << 10..].iter().for_each(|id| classes.forget(*id));
+    classes.apply(&policy(attack().take(213))).unwrap();
+    assert_eq!(refusal(&classes.flush()), None);
 }

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use tortie_model::Cidr;
 
 use super::Addresses;
+use super::learned::LearnedAtoms;
 use crate::ids::AtomId;
 
 /// Atoms that classes inherit.
@@ -48,7 +49,11 @@ impl Addresses {
     fn inheritance(&self) -> Inheritance {
         let mut found = Inheritance::default();
         let mut enclosing: Vec<EnclosingNetwork<'_>> = Vec::new();
+        let mut learned = self.learned_addresses().peekable();
         for (net, id) in &self.ordered {
+            while let Some(learned) = learned.next_if(|learned| learned.address < *net) {
+                found.join_learned(learned, &mut enclosing);
+            }
             let entry = self.entries.at(*id);
             if entry.atoms.is_empty() {
                 continue;
@@ -75,6 +80,7 @@ impl Addresses {
                 });
             }
         }
+        learned.for_each(|learned| found.join_learned(learned, &mut enclosing));
         while let Some(last) = enclosing.pop() {
             found.leave(&last, enclosing.last_mut());
         }
@@ -87,6 +93,20 @@ impl Inheritance {
     fn join(&mut self, atoms: &[AtomId], depth: usize) {
         for atom in atoms {
             *self.by_atom.entry(*atom).or_default() += depth.div_ceil(atoms.len());
+        }
+    }
+
+    /// Charges the class of a learned address to its learned atoms alone: those that the address
+    /// has for everyone are not the learner's.
+    fn join_learned(&mut self, learned: LearnedAtoms, enclosing: &mut Vec<EnclosingNetwork<'_>>) {
+        while let Some(last) = enclosing.pop_if(|last| !last.net.contains(learned.address.address())) {
+            self.leave(&last, enclosing.last_mut());
+        }
+        if let Some(parent) = enclosing.last_mut()
+            && parent.straight.insert(learned.all)
+        {
+            parent.below += 1;
+            self.join(&learned.own, parent.depth);
         }
     }
 

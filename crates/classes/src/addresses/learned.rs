@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use smallvec::SmallVec;
 use tortie_model::Cidr;
 
@@ -26,6 +26,14 @@ struct LearnedEntry {
     atoms: SmallVec<[AtomId; 2]>,
     /// Removed since the last flush.
     is_removed: bool,
+}
+
+/// Atoms of a learned address, ascending.
+pub(super) struct LearnedAtoms {
+    pub(super) address: Cidr,
+    pub(super) own: SmallVec<[AtomId; 4]>,
+    /// With those that the address has for everyone.
+    pub(super) all: SmallVec<[AtomId; 4]>,
 }
 
 impl LearnedEntries {
@@ -61,6 +69,7 @@ impl Addresses {
             && entry.atoms != atoms
         {
             entry.atoms = atoms;
+            self.inherited_at_most = self.inherited_at_most.saturating_add(self.wide);
             self.set_pending(id);
         }
     }
@@ -73,6 +82,21 @@ impl Addresses {
             entry.is_removed = true;
             self.set_pending(id);
         }
+    }
+
+    /// Returns the learned addresses in order, each with its atoms as of the next flush.
+    pub(super) fn learned_addresses(&self) -> impl Iterator<Item = LearnedAtoms> {
+        let retired: AHashSet<AtomId> = self.retired.iter().copied().collect();
+        let LearnedEntries { by_id, by_address } = &self.learned;
+        by_address.iter().filter_map(move |(address, id)| {
+            let entry = by_id.get(id).filter(|entry| !entry.is_removed)?;
+            let mut own: SmallVec<[AtomId; 4]> = entry.atoms.iter().copied().collect();
+            let mut all = self.atoms_of_learned(*id, *address)?;
+            for atoms in [&mut own, &mut all] {
+                atoms.retain(|atom| !retired.contains(atom));
+            }
+            (!own.is_empty()).then_some(LearnedAtoms { address: *address, own, all })
+        })
     }
 
     /// Returns the class of a learned address; `None` before its first flush.
