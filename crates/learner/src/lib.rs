@@ -16,7 +16,6 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod thread;
-mod turns;
 mod writer;
 mod writes;
 

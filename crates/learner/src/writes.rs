@@ -1,5 +1,7 @@
 //! Changes of members on their way to the kernel, in numbered batches.
 
+mod turns;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use tortie_dataplane::DomainSetPart;
 use tortie_dns::Millis;
 use tortie_model::{InterfaceName, IpSetId};
 
-use super::turns::Turns;
+use self::turns::Turns;
 
 /// Time between two attempts to write refused members.
 const RETRY: Duration = Duration::from_secs(1);

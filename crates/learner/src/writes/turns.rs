@@ -5,7 +5,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use tortie_model::IpSetId;
 
-use super::writes::KernelMember;
+use super::KernelMember;
 
 /// Members, of which some are taken at a time, so that each has its turn.
 #[derive(Debug, Default)]
@@ -38,7 +38,8 @@ impl Turns {
         self.members.retain(|member| member.set != *set);
     }
 
-    /// Takes up to `most` members: those after the last taken one in order, then from the first one.
+    /// Takes up to `most` members: those after the last taken one in order, then from the first
+    /// one.
     pub(super) fn take(&mut self, most: usize) -> Vec<KernelMember> {
         let taken: Vec<KernelMember> = match &self.last {
             None => self.members.iter().take(most).cloned().collect(),
