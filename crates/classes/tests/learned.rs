@@ -334,7 +334,7 @@ fn classes_of_learned_addresses_do_not_inherit_without_bound() {
     (0..=NAMES).for_each(|number| classes.apply(&domains(number)).unwrap());
     let quiet = PolicyId::new(PolicyKind::NetworkPolicy, "quiet", "names");
     let DesiredUpdate::Policy(_, of_quiet) = policy([by_name(NAMES)]) else { panic!("it is a policy") };
-    for update in [policy(attack()), DesiredUpdate::Policy(quiet.clone(), of_quiet), workload()] {
+    for update in [policy(attack()), DesiredUpdate::Policy(quiet, of_quiet), workload()] {
         classes.apply(&update).unwrap();
     }
     let _ = classes.flush();
