@@ -4,6 +4,7 @@ mod answers;
 mod crowd;
 mod lifetimes;
 mod messages;
+mod tenants;
 mod trust;
 mod world;
 
@@ -178,6 +179,18 @@ tortie_lab::kernel_test! {
 
     fn lifetimes_end_and_a_reader_that_stops_delays_answers() {
         lifetimes::end_as_they_should(By::NFT);
+    }
+
+    fn a_tenant_that_fills_the_map_of_programs_keeps_no_name_of_another_closed() {
+        tenants::a_tenant_that_fills_the_map_keeps_no_name_of_another_closed();
+    }
+
+    fn lifetimes_end_and_a_reader_that_stops_delays_answers_with_ebpf() {
+        lifetimes::end_as_they_should(By::EBPF);
+    }
+
+    fn lifetimes_end_and_a_reader_that_stops_delays_answers_with_nftables() {
+        lifetimes::end_as_they_should(By::FAST);
     }
 
     fn seventy_pods_learn_one_address_and_a_flood_delays_no_other_pod_with_iptables() {

@@ -17,13 +17,14 @@ fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 65, 1, number)
 }
 
-/// Makes all pods in one namespace; each address has its own interface and default route.
-fn crowd(world: &World) -> Namespace {
+/// Makes pods of a tenant in one network namespace; each address has its own interface and default
+/// route.
+pub(super) fn crowd(world: &World, tenant: &str, pods: u8) -> Namespace {
     let crowd = Namespace::new().unwrap();
     let (mut outer, mut inner, mut manifests) = (String::new(), String::new(), String::new());
-    for number in 1..=PODS {
+    for number in 1..=pods {
         let (name, address) = (format!("p{number}"), address(number));
-        let interface = interface_name(&LabHost::pod("shop", &name)).unwrap();
+        let interface = interface_name(&LabHost::pod(tenant, &name)).unwrap();
         outer += &format!(
             "link add {interface} address ee:ee:ee:ee:ee:ee type veth peer name {name} netns {}\nlink set {interface} up\n",
             crowd.path().display()
@@ -34,7 +35,7 @@ fn crowd(world: &World) -> Namespace {
              add from {address} lookup {number}\n"
         );
         manifests += &format!(
-            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{app: crowd}}}}\nspec: {{nodeName: \
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {tenant}, labels: {{app: crowd}}}}\nspec: {{nodeName: \
              n1, containers: [{{name: c, image: i}}]}}\nstatus: {{phase: Running, podIPs: [{{ip: {address}}}]}}\n"
         );
     }
@@ -44,7 +45,7 @@ fn crowd(world: &World) -> Namespace {
     crowd
 }
 
-fn socket(crowd: &Namespace, number: u8, to: (Ipv4Addr, u16)) -> UdpSocket {
+pub(super) fn socket(crowd: &Namespace, number: u8, to: (Ipv4Addr, u16)) -> UdpSocket {
     let socket = crowd.run(|| UdpSocket::bind((address(number), 0))).unwrap().unwrap();
     socket.connect(to).unwrap();
     socket
@@ -56,7 +57,7 @@ fn reaches(crowd: &Namespace, number: u8, to: Ipv4Addr) -> bool {
 
 pub(super) fn seventy_pods_learn_one_address(by: By) {
     let mut world = World::prepare(by);
-    let crowd = crowd(&world);
+    let crowd = crowd(&world, "shop", PODS);
     world.node.start();
     let looks_up = |number, name: &str| ask_once(&socket(&crowd, number, (SERVER, 53)), name, A).is_some();
     for number in 1..=PODS {
